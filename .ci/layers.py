@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Fails when the files of a crate import each other in a circle, or those of src/ a file of a storey above their own.
+"""Fails when the files or the modules of a crate import each other in a circle, or those of the lock a storey above their own.
+
+A module is a file or a folder beside lib.rs, with all that is in it.
 
 Run it from the repository's root. It reads `use` declarations and paths such as `crate::a::b`; a name that a module
 re-exports counts as the file that defines it. It does not see methods, which need no import. Not read: comments,
@@ -10,14 +12,27 @@ import re
 import sys
 from pathlib import Path
 
-# The storeys of src/, from top to bottom. An import may go down, or stay within a storey.
-STOREYS = [
-    ["lib"],
-    ["lambda", "once"],
-    ["client"],
-    ["lock"],
-    ["engine"],
-]
+# The storeys of the lock's crates, from top to bottom. An import may go down, or stay within a storey.
+STOREYS = {
+    "src": [
+        ["lib"],
+        ["lambda", "once"],
+        ["client"],
+        ["lock"],
+        ["engine"],
+    ],
+    "protocol/src": [
+        ["lib"],
+        # Operations.
+        ["acquire", "commit", "once", "operator", "peek", "release", "renew"],
+        # What they share.
+        ["backoff", "contention", "failure", "observation", "purpose", "read", "saved", "steps"],
+        # Requests, and rows.
+        ["expression", "holding", "port", "record", "request", "settings"],
+        # What these are made of.
+        ["attributes", "clock_bounds", "instants", "invalid", "key", "lease", "line", "schema", "value", "version"],
+    ],
+}
 
 SKIPPED = re.compile(
     r"""//[^\n]*|/\*.*?\*/|r(\#*)".*?"\1|"(?:\\.|[^"\\])*"|'(?:\\.[^']*|[^'\\\n])'""", re.DOTALL
@@ -141,25 +156,28 @@ def cycle(imports):
     return shortest
 
 
-def storey(file):
-    first = Path(file).relative_to("src").parts[0].removesuffix(".rs")
-    return next((number for number, names in enumerate(STOREYS) if first in names), None)
+def module(src, file):
+    return Path(file).relative_to(src).parts[0].removesuffix(".rs")
 
 
 def check(src):
     imports = Crate(src).imports()
+    modules = {(module(src, a), module(src, b)) for a, b in imports}
+    modules = {(a, b) for a, b in modules if a != b}
     errors, upward = [], []
-    if src == Path("src"):
-        for file in sorted({file for pair in imports for file in pair}):
-            if storey(file) is None:
-                errors.append(f"{file} belongs to no storey: name it in STOREYS of .ci/layers.py")
-        known = [(a, b) for a, b in sorted(imports) if None not in (storey(a), storey(b))]
-        upward = [(a, b) for a, b in known if storey(a) > storey(b)]
+    if storeys := STOREYS.get(str(src)):
+        storey = {name: number for number, names in enumerate(storeys) for name in names}
+        for name in sorted({name for pair in modules for name in pair} - set(storey)):
+            errors.append(f"{src}/{name} belongs to no storey: name it in STOREYS of .ci/layers.py")
+        for a, b in sorted(imports):
+            above, below = storey.get(module(src, a)), storey.get(module(src, b))
+            if None not in (above, below) and above > below:
+                upward.append((a, b))
         errors += [f"{a} imports {b}, which is a storey above it" for a, b in upward]
-    rest = set(imports)
-    while found := cycle(rest):
-        errors.append("a cycle of files: " + " -> ".join([*found, found[0]]))
-        rest.discard((found[-1], found[0]))  # and then the next one
+    for what, rest in (("files", set(imports)), ("modules", set(modules))):
+        while found := cycle(rest):
+            errors.append(f"{src}: a circle of {what}: " + " -> ".join([*found, found[0]]))
+            rest.discard((found[-1], found[0]))  # and then the next one
     print(f"{src}: {len(imports)} imports between files, {len(upward)} of them upward")
     return errors
 

@@ -1,6 +1,6 @@
 //! The bounds on clocks on which the protocol's promises rest.
 
-use super::Invalid;
+use super::invalid::Invalid;
 use std::time::Duration;
 
 /// The default of the largest difference between two wall clocks.

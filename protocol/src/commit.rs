@@ -40,21 +40,15 @@ use super::backoff::Retry;
 use super::failure::Failure;
 use super::holding::{Holding, LeaseValidity, PendingCommit};
 use super::instants::Instants;
-use super::once;
-use super::peek::{NotSeen, look};
 use super::port::{Answer, FailedWrite, Now, Port};
-use super::record::Record;
+use super::read::{NotSeen, look};
+use super::record::{Record, is_settled};
 use super::renew::{self, Renewed, renew_unless};
-use super::request::{Action, DataChange, Request, Scope, StoredOutcome, TransactionId};
+use super::request::{Action, DataChange, REPEATABLE, Request, Scope, StoredOutcome, TransactionId};
 use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
 use super::version::{Stamp, Version};
-use std::time::Duration;
-
-/// For how long the same transaction is sent again. DynamoDB recognises its token for ten minutes (AWS documents this
-/// with `TransactWriteItems`), and this is well within them.
-pub(super) const REPEATABLE: Duration = Duration::from_secs(8 * 60);
 
 /// Applies the caller's writes and renews the locks, which stay held.
 pub async fn commit(
@@ -414,7 +408,7 @@ impl<'a, 'b> Call<'a, 'b> {
     }
 
     fn is_unreadable(&self, row: &Item) -> bool {
-        !once::is_settled(row) && Record::read(row.clone(), &self.settings.schema).is_err()
+        !is_settled(row) && Record::read(row.clone(), &self.settings.schema).is_err()
     }
 
     /// Whether nothing may show any more that the transaction was applied: DynamoDB no longer recognises its token, or the

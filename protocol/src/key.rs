@@ -1,6 +1,6 @@
 //! The key of a lock: a partition key and, where the table has one, a sort key.
 
-use super::Invalid;
+use super::invalid::Invalid;
 use std::fmt;
 
 /// The prefix of every key of idempotent work.

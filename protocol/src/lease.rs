@@ -1,7 +1,7 @@
 //! Reads and writes `leaseDuration`, in the two dialects that other clients use.
 
-use super::Invalid;
 use super::instants::millis_rounded_up;
+use super::invalid::Invalid;
 use std::time::Duration;
 
 /// The longest lease that a caller may ask for. The longest Step Functions execution takes as long.

@@ -58,9 +58,8 @@
 //! | `acquire` | Claim, Take, recognition of our own write, waiting |
 //! | `renew` | Renew, and what a refused Renew means |
 //! | `release` | Release and Delete of a lock, and the release of what a workflow holds |
-//! | `break_lock` | Break: releasing a lock for its holder, because an operator decides so |
-//! | `freeze` | Freeze and Thaw: granting a lock to nobody else for a while, because an operator decides so |
-//! | `peek` | Peek: reading a row |
+//! | `operator` | Break: releasing a lock for its holder. Freeze and Thaw: granting it to nobody else for a while. Reset: allowing work again that failed for good |
+//! | `peek`, `read` | Peek: reading rows |
 //! | `commit` | Commit, and Commit and release: the caller's writes and the lock's in one transaction |
 //! | [`once`] | idempotent work: a lock and the outcome of its work in one item |
 //! | `holding` | how long a holder may rely on its lease |
@@ -76,29 +75,28 @@
 mod acquire;
 mod attributes;
 mod backoff;
-mod break_lock;
 mod clock_bounds;
 mod commit;
 mod contention;
-mod error_code;
 mod expression;
 mod failure;
-mod freeze;
 mod holding;
 mod instants;
+mod invalid;
 mod key;
 mod lease;
 mod line;
 mod observation;
 pub mod once;
+mod operator;
 mod peek;
 mod port;
 mod purpose;
+mod read;
 mod record;
 mod release;
 mod renew;
 mod request;
-mod reset;
 mod saved;
 pub mod schema;
 mod settings;
@@ -111,7 +109,6 @@ pub use acquire::{
     Places, Queueing, Reclaim, WantedLock, WantedPlace, acquire, acquire_all, acquire_one_of,
 };
 pub use attributes::{Attribute, AttributesChange, EarlierNames, MOST_ATTRIBUTES};
-pub use break_lock::{Broken, break_lock};
 pub use clock_bounds::ClockBounds;
 #[doc(hidden)]
 pub use clock_bounds::DEFAULT_SKEW;
@@ -120,50 +117,29 @@ pub use expression::{Expression, Returns};
 pub use failure::{Failure, Operation};
 #[doc(hidden)]
 pub use failure::{Locks, Named};
-pub use freeze::{freeze, thaw};
 pub use holding::{Holding, LeaseValidity, PendingCommit};
 pub use instants::{Instants, from_epoch_millis, millis_rounded_up};
+pub use invalid::Invalid;
 pub use key::{LONGEST_KEY, LONGEST_SORT_KEY, LockKey, WAKE};
 pub use lease::{Dialect, LONGEST_LEASE, Lease};
 pub use line::{HoldTimes, Line, LineSeen, LineUpdate};
 pub use observation::Observation;
-pub use once::{OnceRecord, is_settled};
-pub use peek::{peek, peek_all, peek_once};
+pub use once::{OnceRecord, peek_once};
+pub use operator::{Broken, WorkReset, break_lock, freeze, reset, thaw};
+pub use peek::{peek, peek_all};
 pub use port::{Answer, FailedWrite, Now, Port, Rejection, ServerTime, WallClock};
 #[doc(hidden)]
 pub use record::quoted;
-pub use record::{InvalidRecord, Record};
+pub use record::{InvalidRecord, Record, is_settled};
 pub use release::{ReleaseOptions, Released, release, release_workflow};
 pub use renew::renew;
 pub use request::{
     Action, DataChange, FrozenRow, LineRule, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome,
     TransactionId,
 };
-pub use reset::{WorkReset, reset};
 pub use saved::SavedLock;
 pub use schema::{Schema, Ttl};
 pub use settings::{LARGEST_ITEM, LONGEST_NAME, Settings};
 pub use steps::{Driven, Step, Steps};
 pub use value::{Item, Value};
 pub use version::{Grant, OURS, Stamp, Version};
-
-use std::fmt;
-
-/// Input that was found invalid before any request was sent. Its text says what to do instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Invalid(String);
-
-impl Invalid {
-    #[doc(hidden)]
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-}
-
-impl fmt::Display for Invalid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Invalid {}

@@ -57,22 +57,18 @@ use super::acquire::{AcquireOptions, Acquired, Ended, acquire_for};
 use super::clock_bounds::DEFAULT_SKEW;
 use super::failure::Failure;
 use super::instants::millis_rounded_up;
+use super::key::LockKey;
 use super::port::{Now, Port};
 use super::purpose::{Look, Purpose};
-use super::record::{Fields, InvalidRecord, quoted};
+use super::read::row;
+use super::record::{Fields, InvalidRecord, is_settled, quoted};
 use super::request::{Action, DataChange, OnceClaim, Request, StoredOutcome};
 use super::schema::{self, Schema};
 use super::settings::Settings;
 use super::value::{Item, Value};
-use super::version::SETTLED;
 use std::time::Duration;
 
 pub use super::key::NAMESPACE;
-
-/// Whether a row is a settled record. It is not a lock, and cannot become one before its time is over.
-pub fn is_settled(row: &Item) -> bool {
-    matches!(row.get(schema::VERSION), Some(Value::S(version)) if version.starts_with(SETTLED))
-}
 
 /// The record of idempotent work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,4 +214,14 @@ fn as_released(mut row: Item) -> Item {
     row.set(schema::LEASE, Value::S("1".to_owned()));
     row.set(schema::RELEASED, Value::S("1".to_owned()));
     row
+}
+
+/// Reads the record of idempotent work. Returns `None` where there is no row.
+pub async fn peek_once(
+    port: &mut impl Port,
+    settings: &Settings,
+    key: &LockKey,
+) -> Result<Option<OnceRecord>, Failure> {
+    let row = row(port, key).await?;
+    Ok(row.map(|row| OnceRecord::read(row, &settings.schema)).transpose()?)
 }

@@ -6,7 +6,7 @@ use super::lease::Lease;
 use super::line::{HoldTimes, Line};
 use super::schema::{self, Schema};
 use super::value::{Item, Value};
-use super::version::{OURS, Version};
+use super::version::{OURS, SETTLED, Version};
 use std::fmt;
 
 /// The longest quote from a row, in bytes. An error must not carry a whole row to its caller.
@@ -202,6 +202,11 @@ impl fmt::Display for InvalidRecord {
 }
 
 impl std::error::Error for InvalidRecord {}
+
+/// Whether a row is a settled record. It is not a lock, and cannot become one before its time is over.
+pub fn is_settled(row: &Item) -> bool {
+    matches!(row.get(schema::VERSION), Some(Value::S(version)) if version.starts_with(SETTLED))
+}
 
 /// Puts a text in quotation marks, and cuts it where it is long.
 pub fn quoted(text: &str) -> String {

@@ -28,10 +28,9 @@ use super::failure::Failure;
 use super::holding::Holding;
 use super::key::LockKey;
 use super::line::{Line, LineSeen};
-use super::once;
-use super::peek::{NotSeen, look};
 use super::port::{Answer, Now, Port, Rejection};
-use super::record::Record;
+use super::read::{NotSeen, look};
+use super::record::{Record, is_settled};
 use super::request::{Action, DataChange, Request, Scope};
 use super::schema;
 use super::settings::Settings;
@@ -285,7 +284,7 @@ impl<'a> Call<'a> {
             let ours = self.options.delete_row && self.wrote.is_some();
             return Ok(Next::Ended(if ours { self.released(None) } else { self.gone() }));
         };
-        if once::is_settled(&row) {
+        if is_settled(&row) {
             return Ok(Next::Ended(self.gone()));
         }
         // Once somebody repairs a row that is no lock record, an earlier release may be applied.

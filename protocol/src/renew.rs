@@ -20,10 +20,9 @@ use super::failure::Failure;
 use super::holding::{Holding, LeaseValidity};
 use super::instants::{Instants, millis_rounded_up};
 use super::lease::Lease;
-use super::once;
-use super::peek::{NotSeen, look};
 use super::port::{Answer, Now, Port};
-use super::record::Record;
+use super::read::{NotSeen, look};
+use super::record::{Record, is_settled};
 use super::request::{Action, DataChange, Request};
 use super::schema;
 use super::settings::Settings;
@@ -194,7 +193,7 @@ impl Attempt {
 /// The row refused a write of this grant. Adopts what a copy of ours wrote. Fails when the grant is over.
 pub(super) fn adopt(settings: &Settings, holding: &mut Holding, row: Option<Item>) -> Result<(), Failure> {
     let Some(row) = row else { return Err(Failure::Lost) };
-    if once::is_settled(&row) {
+    if is_settled(&row) {
         return Err(Failure::Lost);
     }
     let record = Record::read(row.clone(), &settings.schema)?;

@@ -26,6 +26,10 @@ impl Request {
     }
 }
 
+/// For how long the same transaction is sent again. DynamoDB recognises its token for ten minutes (AWS documents this
+/// with `TransactWriteItems`), and this is well within them.
+pub(super) const REPEATABLE: Duration = Duration::from_secs(8 * 60);
+
 /// The client request token of a transaction. Within ten minutes, DynamoDB applies transactions with the same token
 /// and the same content only once.
 #[derive(Clone, Debug, PartialEq, Eq)]

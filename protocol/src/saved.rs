@@ -1,9 +1,9 @@
 //! A saved lock: a held lock as data, to be resumed, reclaimed or released somewhere else.
 
-use super::Invalid;
 use super::clock_bounds::DEFAULT_SKEW;
 use super::holding::{Holding, LeaseValidity, PendingCommit};
 use super::instants::{Instants, from_epoch_millis, millis_rounded_up};
+use super::invalid::Invalid;
 use super::key::LockKey;
 use super::lease::Lease;
 use super::record::quoted;

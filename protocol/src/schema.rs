@@ -1,6 +1,6 @@
 //! The names of a lock's attributes in its table.
 
-use super::Invalid;
+use super::invalid::Invalid;
 use super::lease::Dialect;
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! What every decision needs to know about the table and the clocks.
 
-use super::Invalid;
 use super::attributes::{self, Attribute, AttributesChange, LONGEST_ATTRIBUTE_NAME, MOST_ATTRIBUTES};
 use super::clock_bounds::{ClockBounds, DEFAULT_SKEW};
+use super::invalid::Invalid;
 use super::key::{LockKey, NAMESPACE, WAKE};
 use super::lease::Lease;
 use super::record::quoted;

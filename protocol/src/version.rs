@@ -2,7 +2,7 @@
 //!
 //! Ours reads `ll1-{grant}-{stamp}`. Peers write versions of other forms, which are only compared for equality.
 
-use super::Invalid;
+use super::invalid::Invalid;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use uuid::Uuid;

@@ -79,7 +79,7 @@ pub(crate) const EDITS: &[Edit] = &[
     // Frozen locks.
     Edit {
         name: "ThawWritesNothing",
-        file: "freeze.rs",
+        file: "operator.rs",
         find: "let Some(record) = record else { return Ok(false) };",
         put: "
             let Some(record) = record else { return Ok(false) };

@@ -1,0 +1,267 @@
+//! What an operator decides: to release a lock for its holder, to grant it to nobody else for a while, or to allow work again
+//! that failed for good.
+//!
+//! # Break
+//!
+//! ```text
+//! Break (exactly the version that the operator saw held)
+//!  ├ applied .............................. broken
+//!  ├ condition failed, with the row
+//!  │   ├ still that version, or the one that
+//!  │   │ this call gave a peer's row, and it
+//!  │   │ is released ...................... free: its holder released it, or an earlier Break of this call did
+//!  │   └ anything else .................... renewed or granted since: left alone, or unknown, as below
+//!  ├ condition failed, without a row ...... left alone, or unknown, as below
+//!  ├ throttled ............................ pause, then Break again
+//!  ├ rejected ............................. rejected, or unknown if an earlier attempt had no response
+//!  └ no response .......................... Break again
+//! ```
+//!
+//! A row that was changed since does not show whether an earlier attempt without a response was applied before that change.
+//!
+//! A Reset has the same tree, and so has each Freeze and Thaw, which then reads the row again.
+//!
+//! A renewal and a Break are conditional writes of one row. Whichever comes first changes what the other requires, so never
+//! are both applied.
+//!
+//! # Freeze and Thaw
+//!
+//! The holder of a frozen lock may finish.
+//!
+//! ```text
+//! Peek
+//!  ├ it is no lock record, or no later
+//!  │ change could follow .................. report the row
+//!  ├ to thaw, and there is no row ......... not frozen
+//!  └ anything else ........................ Freeze, or Thaw, after exactly the change that was seen
+//!      ├ applied .......................... done
+//!      ├ condition failed
+//!      │   ├ the row shows this change .... done: an earlier copy of it was applied
+//!      │   └ anything else ................ Peek again
+//!      ├ throttled, or no response ........ the same write again
+//!      └ rejected ......................... rejected, or unknown if an earlier attempt had no response
+//! ```
+//!
+//! Once a change had no response, a failure of a later request is reported as unknown.
+//!
+//! Each change writes its time, which is larger than that of the change before, and which stays in the row. So a late copy
+//! of a freeze is refused after the thaw, and a late copy of a thaw after the next freeze. That is why a lock that is as it
+//! is wanted is written all the same: an earlier change without a response may still arrive. A grant, a renewal and a
+//! release leave both attributes alone, and a frozen row is not deleted.
+//!
+//! # Reset
+//!
+//! ```text
+//! Peek
+//!  ├ failed for good ... Reset (exactly that record), as a Break is sent
+//!  └ anything else ..... left alone
+//! ```
+//!
+//! The record goes back to what it was before it was settled, and is released. So the next attempt is granted as after a
+//! release, with a larger token, and what the failed attempt still sends is refused as after a release.
+
+use super::backoff::Retry;
+use super::failure::Failure;
+use super::key::LockKey;
+use super::port::{Answer, Port};
+use super::read::row;
+use super::record::{InvalidRecord, Record};
+use super::request::{Action, FrozenRow, Request, StoredOutcome};
+use super::schema;
+use super::settings::Settings;
+use super::value::{Item, Value};
+use super::version::{Grant, OURS, SETTLED, Stamp, Version, before_settled};
+use uuid::Uuid;
+
+/// The result of breaking a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// The lock is free: it was broken, or released meanwhile.
+    Free,
+    /// The row no longer has the version that was seen.
+    Changed,
+}
+
+/// Releases this version, and no other.
+pub async fn break_lock(port: &mut impl Port, key: &LockKey, seen: &str, reason: &str) -> Result<Broken, Failure> {
+    if seen.starts_with(SETTLED) {
+        // Nobody holds work that has its outcome.
+        return Ok(Broken::Changed);
+    }
+    // A peer looks at nothing but the version, and renews a row that says released. No version of a peer is one of ours.
+    let new = (!seen.starts_with(OURS)).then(|| Uuid::from_bytes(port.random()).to_string());
+    let action = |ends_at_ms| {
+        let (seen, version, reason) = (seen.to_owned(), new.clone(), reason.to_owned());
+        Action::Break { seen, version, ends_at_ms, reason }
+    };
+    let is_free = |row: Option<&Item>| {
+        let versions = [Some(seen), new.as_deref()];
+        versions.into_iter().flatten().any(|version| meaning(row, version) == Broken::Free)
+    };
+    let applied = single_write(port, key, action, is_free).await?;
+    Ok(if applied { Broken::Free } else { Broken::Changed })
+}
+
+fn meaning(row: Option<&Item>, seen: &str) -> Broken {
+    let has = |name| row.and_then(|row| row.get(name));
+    let is_seen = matches!(has(schema::VERSION), Some(Value::S(version)) if version == seen);
+    if is_seen && has(schema::RELEASED).is_some() { Broken::Free } else { Broken::Changed }
+}
+
+/// Freezes the lock for this reason.
+pub async fn freeze(port: &mut impl Port, settings: &Settings, key: &LockKey, reason: &str) -> Result<(), Failure> {
+    let mut is_unknown = false;
+    loop {
+        let (seen, at) =
+            row_to_change(port, settings, key).await.map_err(|failure| unless_unknown(is_unknown, failure))?;
+        let row = match &seen {
+            Some(record) => FrozenRow::Seen(record.freeze_changed_at),
+            None => FrozenRow::Missing(Version {
+                grant: Grant::from_random(port.random()),
+                stamp: Stamp::after(None, at, port.random_u64()),
+            }),
+        };
+        let action = |_| Action::Freeze { row: row.clone(), at, reason: reason.to_owned() };
+        if exactly(port, key, action, |row| shows(row, at, Some(reason)), &mut is_unknown).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// Thaws the lock. Returns whether it was frozen.
+pub async fn thaw(port: &mut impl Port, settings: &Settings, key: &LockKey) -> Result<bool, Failure> {
+    let mut is_unknown = false;
+    loop {
+        let (record, at) =
+            row_to_change(port, settings, key).await.map_err(|failure| unless_unknown(is_unknown, failure))?;
+        let Some(record) = record else { return Ok(false) };
+        let seen = record.freeze_changed_at;
+        if exactly(port, key, |_| Action::Thaw { seen, at }, |row| shows(row, at, None), &mut is_unknown).await? {
+            return Ok(record.freeze_reason.is_some());
+        }
+    }
+}
+
+/// After a change without a response, a failure does not mean that nothing was changed.
+fn unless_unknown(is_unknown: bool, failure: Failure) -> Failure {
+    if is_unknown { Failure::OutcomeUnknown } else { failure }
+}
+
+/// Returns the row, and the time of the change that follows.
+async fn row_to_change(
+    port: &mut impl Port,
+    settings: &Settings,
+    key: &LockKey,
+) -> Result<(Option<Record>, u64), Failure> {
+    let row = row(port, key).await?;
+    if row.as_ref().is_some_and(|row| row.get(schema::KEPT_UNTIL).is_some()) {
+        let found = "of idempotent work, which cannot be frozen".to_owned();
+        return Err(InvalidRecord::of(key, &settings.schema, schema::KEPT_UNTIL, found).into());
+    }
+    let record = row.map(|row| Record::read_to_hold(row, &settings.schema)).transpose()?;
+    let at = next(port, settings, key, record.as_ref())?;
+    Ok((record, at))
+}
+
+/// The time of the change that follows. It leaves room for one after it.
+fn next(port: &mut impl Port, settings: &Settings, key: &LockKey, seen: Option<&Record>) -> Result<u64, InvalidRecord> {
+    let before = seen.and_then(|record| record.freeze_changed_at);
+    let at = port.now().wall.written.max(before.map_or(0, |before| before.saturating_add(1)));
+    if at == u64::MAX {
+        let found = format!("{}, but must be smaller, so that later times can follow", before.unwrap_or_default());
+        return Err(InvalidRecord::of(key, &settings.schema, schema::FREEZE_CHANGED_AT, found));
+    }
+    Ok(at)
+}
+
+/// Whether the row shows that this change was the last one.
+fn shows(row: Option<&Item>, at: u64, reason: Option<&str>) -> bool {
+    let Some(row) = row else { return false };
+    let is_last = matches!(row.get(schema::FREEZE_CHANGED_AT), Some(Value::N(last)) if *last == at.to_string());
+    let reason_of_row = match row.get(schema::FREEZE_REASON) {
+        Some(Value::S(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    is_last && reason_of_row == reason
+}
+
+/// The result of resetting idempotent work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkReset {
+    /// The next attempt may begin.
+    Open,
+    /// The record does not say that the work failed for good, or it changed meanwhile.
+    NotFailed,
+}
+
+/// Opens the work again if its record says that it failed for good.
+pub async fn reset(port: &mut impl Port, key: &LockKey, reason: &str) -> Result<WorkReset, Failure> {
+    let row = row(port, key).await?;
+    let text = |row: &Item, name| match row.get(name) {
+        Some(Value::S(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let failed = row.as_ref().filter(|row| text(row, schema::STATE).as_deref() == Some(StoredOutcome::FAILED));
+    let seen = failed.and_then(|row| text(row, schema::VERSION));
+    let Some((seen, version)) = seen.and_then(|seen| Some((seen.clone(), before_settled(&seen)?))) else {
+        return Ok(WorkReset::NotFailed);
+    };
+    let action = |ends_at_ms| Action::Reset {
+        seen: seen.clone(),
+        version: version.clone(),
+        ends_at_ms,
+        reason: reason.to_owned(),
+    };
+    // An earlier copy of this write was applied.
+    let is_done = |row: Option<&Item>| row.and_then(|row| text(row, schema::VERSION)).is_some_and(|own| own == version);
+    let is_open = single_write(port, key, action, is_done).await?;
+    Ok(if is_open { WorkReset::Open } else { WorkReset::NotFailed })
+}
+
+/// Sends the one write of a call, of exactly one version. Returns whether the row has what was wanted.
+async fn single_write(
+    port: &mut impl Port,
+    key: &LockKey,
+    action: impl Fn(u64) -> Action,
+    is_done: impl Fn(Option<&Item>) -> bool,
+) -> Result<bool, Failure> {
+    let mut is_unknown = false;
+    let applied = exactly(port, key, action, is_done, &mut is_unknown).await?;
+    if is_unknown && !applied { Err(Failure::OutcomeUnknown) } else { Ok(applied) }
+}
+
+/// Sends a write of exactly one version, until it is known what became of it. Returns whether the row has what was wanted:
+/// the write was applied, or the row that refused it shows that. `is_unknown` becomes true when an attempt has no response.
+async fn exactly(
+    port: &mut impl Port,
+    key: &LockKey,
+    action: impl Fn(u64) -> Action,
+    is_done: impl Fn(Option<&Item>) -> bool,
+    is_unknown: &mut bool,
+) -> Result<bool, Failure> {
+    let mut retry = Retry::new();
+    loop {
+        let now = match retry.ready(port).await {
+            Ok(now) => now,
+            Err(_) if retry.was_throttled() && !*is_unknown => return Err(Failure::Throttled),
+            Err(_) => return Err(Failure::OutcomeUnknown),
+        };
+        let (_, answer) = port.send(Request::alone(key.clone(), action(now.wall.written))).await;
+        match answer {
+            Answer::Applied(_) => return Ok(true),
+            Answer::ConditionFailed(row) => return Ok(is_done(row.as_ref())),
+            Answer::Rejected(_) if *is_unknown => return Err(Failure::OutcomeUnknown),
+            Answer::Rejected(rejection) => return Err(Failure::Rejected(rejection)),
+            Answer::Throttled => retry.throttled(),
+            Answer::Unknown
+            | Answer::InProgress
+            | Answer::Cancelled(_)
+            | Answer::Refused(_)
+            | Answer::Found(_)
+            | Answer::FoundAll(_) => {
+                *is_unknown = true;
+                retry.repeat();
+            }
+        }
+    }
+}
