@@ -1,4 +1,5 @@
-//! What each command prints, compared with the files in `tests/golden`. `SNAPSHOTS=overwrite` writes them anew.
+//! What each command prints, compared with the files in `tests/golden`, one for each command. `SNAPSHOTS=overwrite`
+//! writes them anew.
 
 use crate::place::{Ended, LEASE, Place, TABLE, end};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -7,8 +8,11 @@ use lambda_lock::{Budget, Error, Lock};
 use lambda_lock_testkit::soon_so;
 use regex::Regex;
 use snapbox::{Assert, Data, Redactions};
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use std::{env, fs};
 use tokio::process::Command;
 use tokio::task::JoinHandle;
 
@@ -29,15 +33,50 @@ pub(crate) fn redactions() -> Redactions {
     redactions
 }
 
-/// Compares the exit code, standard output and standard error of a command with a file.
+/// The commands of two words. The golden file of a test is named after the command with which its name begins.
+const OF_TWO_WORDS: [&str; 2] = ["once-reset", "raise-tokens"];
+
+/// Tests of one command may write its file at the same time.
+static WRITING: Mutex<()> = Mutex::new(());
+
+/// What a golden file has for each test, below a line with its name.
+type Sections = BTreeMap<String, String>;
+
+fn sections(path: &Path) -> Sections {
+    let mut sections = Sections::new();
+    let mut name = "";
+    let text = fs::read_to_string(path).unwrap_or_default();
+    for line in text.split_inclusive('\n') {
+        match line.strip_prefix("=== ") {
+            Some(heading) => name = heading.trim_end(),
+            None => sections.entry(name.to_owned()).or_default().push_str(line),
+        }
+    }
+    sections
+}
+
+/// Compares the exit code, standard output and standard error of a command with what its golden file has below this name.
 pub(crate) fn assert_golden(name: &str, ended: &Ended) {
     let code = ended.status.code().unwrap();
     let said = format!("exit code {code}\n--- standard output\n{}--- standard error\n{}", ended.out, ended.err);
     // Escapes are part of what is compared, but no editor should show colours.
-    let said = said.replace('\u{1b}', "␛");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name).with_extension("txt");
-    let redacted = redactions().redact(&said);
-    Assert::new().action_env("SNAPSHOTS").eq(Data::text(redacted).raw(), Data::read_from(&path, None).raw());
+    let said = redactions().redact(&said.replace('\u{1b}', "␛"));
+    let command = OF_TWO_WORDS.into_iter().find(|command| name.starts_with(command));
+    let command = command.unwrap_or(name.split('-').next().unwrap_or(name));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(command).with_extension("txt");
+    if env::var_os("SNAPSHOTS").is_some_and(|what| what == "overwrite") {
+        let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sections = sections(&path);
+        sections.insert(name.to_owned(), said);
+        let text: String = sections.iter().map(|(name, text)| format!("=== {name}\n{text}")).collect();
+        fs::write(path, text).unwrap();
+        return;
+    }
+    let mut sections = sections(&path);
+    let golden = sections
+        .remove(name)
+        .unwrap_or_else(|| panic!("{} has no part {name}: SNAPSHOTS=overwrite writes it", path.display()));
+    Assert::new().eq(Data::text(said).raw(), Data::text(golden).raw());
 }
 
 pub(crate) async fn golden(place: &Place, name: &str, arguments: &[&str]) {
