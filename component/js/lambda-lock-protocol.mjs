@@ -67,6 +67,11 @@ export class Locks {
     await this.#decided(() => lock.renew({ data: KEEP, ...options }));
   }
 
+  // The condition that this lock is still held, as an item of a `TransactWriteItemsCommand`.
+  fence(lock) {
+    return { ConditionCheck: parameters(thrown(() => lock.conditionCheck())) };
+  }
+
   async release(lock, options) {
     const all = { data: KEEP, deleteRow: false, orLaterGrantOfOwner: false, ...options };
     return (await this.#decided(() => lock.release(all))).val;
@@ -124,7 +129,7 @@ export class Locks {
 }
 
 // The record `error` of a failure that the lock reports, with its cause. Any other failure is thrown unchanged.
-export function thrown(call, cause) {
+function thrown(call, cause) {
   try {
     return call();
   } catch (error) {
@@ -144,7 +149,7 @@ function lockKey(key) {
   return Array.isArray(key) ? { key: key[0], sortKey: key[1] } : { key };
 }
 
-// A request in the form of the AWS SDK.
+// A request or a condition check in the form of the AWS SDK.
 function parameters(request) {
   const names = request.expressionAttributeNames.map(({ placeholder, name }) => [placeholder, name]);
   const values = request.expressionAttributeValues.map(({ placeholder, value }) => [placeholder, toSdk(value)]);

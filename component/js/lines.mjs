@@ -1,4 +1,4 @@
-// One line of JSON per call, as the conformance scenarios send it. Both JavaScript hosts use this file.
+// One line of JSON per call, as the conformance scenarios send it.
 
 import { createInterface } from 'node:readline';
 
@@ -10,11 +10,9 @@ export async function serve(host) {
     try {
       told = { ok: (await host[ask](question)) ?? null };
     } catch (error) {
-      // The error of a call for several locks has the record `error` in it.
-      const { kind, message } = error.error ?? error;
+      const { kind, message } = error;
       if (!kind) throw error;
-      const blocked = (error.blocked ?? []).map(({ key, held }) => ({ key: key.key, held }));
-      told = { error: { kind: kind.tag, message, held: kind.tag === 'held' ? kind.val : null, blocked } };
+      told = { error: { kind: kind.tag, message, held: kind.tag === 'held' ? kind.val : null } };
     }
     process.stdout.write(JSON.stringify(told, plain) + '\n');
   }
@@ -52,29 +50,13 @@ export const observationFromJson = (observation) => observation == null
   ? undefined
   : { version: observation.version, lease: big(observation.lease), unchangedFor: big(observation.unchangedFor) };
 
-export const blockedFromJson = ({ key, held }) => ({
-  key: { key },
-  held: {
-    holder: held.holder,
-    leaseEndsAt: big(held.leaseEndsAt),
-    retryAfter: big(held.retryAfter),
-    waiting: big(held.waiting),
-    freezeReason: held.freezeReason ?? undefined,
-    observation: observationFromJson(held.observation),
-  },
-});
-
 export const dataChange = (data) => data == null ? { tag: 'keep' } : { tag: 'set', val: new Uint8Array(data) };
 
-// Attribute values in DynamoDB's JSON. The condition of a lock has no bytes.
-export const conditionCheckToJson = (check) => {
-  const value = ({ tag, val }) => ({ [tag.toUpperCase()]: val });
-  const pairs = (list, pair) => Object.fromEntries(list.map(pair));
-  return {
-    tableName: check.tableName,
-    key: pairs(check.key, (each) => [each.name, value(each.value)]),
-    conditionExpression: check.conditionExpression,
-    expressionAttributeNames: pairs(check.expressionAttributeNames, (each) => [each.placeholder, each.name]),
-    expressionAttributeValues: pairs(check.expressionAttributeValues, (each) => [each.placeholder, value(each.value)]),
-  };
-};
+// A fence of `Locks`, with the names of the WIT package.
+export const fenceToJson = ({ ConditionCheck: check }) => ({
+  tableName: check.TableName,
+  key: check.Key,
+  conditionExpression: check.ConditionExpression,
+  expressionAttributeNames: check.ExpressionAttributeNames ?? {},
+  expressionAttributeValues: check.ExpressionAttributeValues ?? {},
+});

@@ -1,9 +1,9 @@
 // The host of the component `protocol` on the AWS SDK, for the conformance scenarios.
 
 import { DynamoDBClient } from '@aws-sdk/client-dynamodb';
-import { CONFIG, Locks, clocks, thrown } from './lambda-lock-protocol.mjs';
+import { CONFIG, Locks, clocks } from './lambda-lock-protocol.mjs';
 import {
-  big, conditionCheckToJson, dataChange, grantToJson, observationFromJson, serve, savedFromJson, savedToJson,
+  big, dataChange, fenceToJson, grantToJson, observationFromJson, serve, savedFromJson, savedToJson,
 } from './lines.mjs';
 
 let locks, owner, granted = [];
@@ -50,7 +50,7 @@ await serve({
   renew: ({ lock, lease, data }) => locks.renew(granted[lock], { lease: big(lease), data: dataChange(data) }),
   remaining: ({ lock }) => granted[lock].remaining(clocks()),
   toSaved: ({ lock }) => savedToJson(granted[lock].toSaved()),
-  conditionCheck: ({ lock }) => conditionCheckToJson(thrown(() => granted[lock].conditionCheck())),
+  conditionCheck: ({ lock }) => fenceToJson(locks.fence(granted[lock])),
   release: ({ lock, deleteRow }) => locks.release(granted[lock], { deleteRow }),
   releaseSaved: ({ saved, orLaterGrantOfOwner }) =>
     locks.release(locks.read(savedFromJson(saved)), { orLaterGrantOfOwner }),
