@@ -35,10 +35,11 @@ impl Ledger {
         }
     }
 
-    /// Whether the protocol cannot refuse a late Claim. That is so if its row was deleted, or if the last write of the
-    /// row (mostly a release) was requested before the Claim and was in flight at that time, as far as clocks can tell.
+    /// Whether the protocol cannot refuse a late grant. That is so if its row was deleted, also when a late copy of a Claim has
+    /// created it again since, perhaps with the very version that a late Take requires. And it is so if the last write of the
+    /// row (mostly a release) was requested before the grant and was in flight at that time, as far as clocks can tell.
     pub(super) fn cannot_be_refused(&self, plan: &Plan, written: Written, before: Option<&Mark>) -> bool {
-        before.is_none() || !self.is_newer(plan, written)
+        before.is_none() || self.is_haunted(written.key) || !self.is_newer(plan, written)
     }
 
     /// Whether the last write of the row was requested later than this request, by more than the clock difference. Then
