@@ -217,7 +217,7 @@ impl Transport for DynamoDb {
     }
 }
 
-/// Adds to a response what was seen of its transmission. The call stays where it is, because its future has 6 kB.
+/// Adds to a response what was seen of its transmission.
 async fn responded(call: Pin<&mut impl Future<Output = Response>>) -> Response {
     let (mut response, transmission) = observed(call).await;
     response.server_time = transmission.server_time;

@@ -262,7 +262,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     /// Makes the guard of a grant. Renews it first where it was found late.
     pub(super) async fn guarded(
         &mut self,
-        holding: Box<Holding>,
+        holding: Holding,
         data: Option<Vec<u8>>,
         renew_first: bool,
         span: &Span,
@@ -271,7 +271,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         if !renew_first {
             return Ok(lock);
         }
-        Box::pin(lock.renewed_or_released()).instrument(span.clone()).await
+        lock.renewed_or_released().instrument(span.clone()).await
     }
 
     pub(super) async fn go(

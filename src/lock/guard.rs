@@ -32,14 +32,14 @@ pub struct Lock {
 
 /// The part of the guard that it passes on to its release. Logs a warning when it is dropped before that.
 pub(crate) struct Hold {
-    pub(crate) holding: Box<Holding>,
+    pub(crate) holding: Holding,
     pub(crate) validity: SharedValidity,
 }
 
 impl Lock {
     pub(crate) fn granted(
         engine: Arc<Engine>,
-        holding: Box<Holding>,
+        holding: Holding,
         budget: Option<Budget>,
         data: Option<Vec<u8>>,
     ) -> Self {
@@ -183,14 +183,14 @@ impl Lock {
 impl Hold {
     /// Makes a `Hold` for the release of a lock that no guard holds.
     pub(crate) fn of_nobody(clock: SharedClock, holding: Holding) -> Self {
-        Self { holding: Box::new(holding), validity: SharedValidity::new(clock, Standing::Over) }
+        Self { holding, validity: SharedValidity::new(clock, Standing::Over) }
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         if matches!(self.validity.standing(), Standing::Held(_) | Standing::Expired) {
-            let Holding { key, token, ends_at_ms, .. } = &*self.holding;
+            let Holding { key, token, ends_at_ms, .. } = &self.holding;
             tracing::warn!(
                 %key, token, taken_until_epoch_millis = ends_at_ms,
                 "a lock was dropped without being released: it stays taken until its lease ends"

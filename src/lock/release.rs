@@ -258,7 +258,7 @@ impl<Of> ReleaseRequest<Of> {
     /// Those of [`ReleaseRequest`].
     pub async fn with_sleeper(self) -> Result<(ReleaseOutcome, Option<Sleeper>), Error> {
         let key = self.what.as_ref().ok().map(|what| what.key().clone());
-        match Box::pin(self.telling_sleeper().outcome()).await? {
+        match self.telling_sleeper().outcome().await? {
             Released::Released { to_wake } => {
                 let sleeper = key.zip(to_wake).map(|(key, tickets)| Sleeper::new(key, tickets));
                 Ok((ReleaseOutcome::Released, sleeper))

@@ -57,7 +57,7 @@ impl<'a> Resume<'a> {
         let covering = budget.as_ref().and_then(|budget| budget.lease(&settings.clock_bounds));
         let wanted = lease.or(covering).unwrap_or_default().min(LONGEST_LEASE).max(holding.lease.duration());
         let lease = LeasePolicy::up_to(wanted, budget.as_ref());
-        let mut lock = Lock::granted(engine.clone(), Box::new(holding), budget, None);
+        let mut lock = Lock::granted(engine.clone(), holding, budget, None);
         match lock.renew_for(lease, &data).await {
             Ok(()) => Ok(lock),
             Err(error) => {

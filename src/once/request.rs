@@ -357,7 +357,7 @@ impl<'a> Once<'a> {
             Answer::Lock(Acquired::Held(seen), _) => Err(Error::from_held(&self.name, Held::from(seen))),
             Answer::Lock(Acquired::Granted { holding, data, renew_first }, record) => {
                 let lock = Lock::granted(self.engine.clone(), holding, self.budget, data);
-                let lock = if renew_first { Box::pin(lock.renewed_or_released()).await? } else { lock };
+                let lock = if renew_first { lock.renewed_or_released().await? } else { lock };
                 Ok(Started::Attempt(Attempt::new(lock, record)))
             }
         }

@@ -63,7 +63,7 @@ impl Decision {
     fn acquired(&self, acquired: Acquired) -> Verdict {
         match acquired {
             Acquired::Granted { holding, data, renew_first } => {
-                let lock = decisions::Lock::new(Lock::new(Rc::clone(&self.shared), *holding));
+                let lock = decisions::Lock::new(Lock::new(Rc::clone(&self.shared), holding));
                 Verdict::Granted(Grant { lock, data, renew_first })
             }
             Acquired::Held(seen) => Verdict::Held(seen.into()),

@@ -537,7 +537,7 @@ impl<'a, U: Purpose> Call<'a, U> {
         Acquired::Granted {
             renew_first: validity.remaining(now.instants) * 2 < bounds.believed(attempt.lease.duration()),
             data,
-            holding: Box::new(Holding { keep: self.purpose.keep(), pending, line, ..holding }),
+            holding: Holding { keep: self.purpose.keep(), pending, line, ..holding },
         }
     }
 

@@ -89,7 +89,7 @@ pub enum AcquiredPlace {
     Granted {
         place: usize,
         /// As [`Acquired::Granted`] has it, and so has the rest.
-        holding: Box<Holding>,
+        holding: Holding,
         data: Option<Vec<u8>>,
         renew_first: bool,
     },

@@ -56,7 +56,7 @@ pub enum Reclaim {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquired {
     Granted {
-        holding: Box<Holding>,
+        holding: Holding,
         /// The payload on the row.
         data: Option<Vec<u8>>,
         /// The caller must renew before it works. Less than half of the time that a holder relies on is left: the

@@ -61,7 +61,7 @@ impl Lock {
 
     fn acquired(&self, state: &mut State, caller: usize, acquired: Result<Acquired, Failure>) {
         match acquired {
-            Ok(Acquired::Granted { holding, .. }) => state.set(caller, Caller::Holding(vec![*holding])),
+            Ok(Acquired::Granted { holding, .. }) => state.set(caller, Caller::Holding(vec![holding])),
             Ok(Acquired::Held(seen)) => self.held(state, caller, &seen),
             Err(Failure::OutcomeUnknown) => count(&self.sometimes.unknown),
             Err(_) => {}

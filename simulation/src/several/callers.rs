@@ -143,7 +143,7 @@ impl Me {
         self.begin();
         let options = self.alone(key.clone(), owner);
         match acquire(&mut self.wire, &self.settings, options).await {
-            Ok(Acquired::Granted { holding, renew_first, .. }) => self.holds(vec![*holding], renew_first).await,
+            Ok(Acquired::Granted { holding, renew_first, .. }) => self.holds(vec![holding], renew_first).await,
             Ok(Acquired::Held(_)) | Err(_) => {}
         }
     }
@@ -204,7 +204,7 @@ impl Me {
                 if !again && self.with(|state| state.rng.u8(..6) == 0) {
                     return false;
                 }
-                self.holds(vec![*holding], renew_first).await;
+                self.holds(vec![holding], renew_first).await;
             }
             Ok(AcquiredPlace::Full(_)) => {
                 self.with(|state| state.ledger.counts.places_full += 1);

@@ -232,10 +232,10 @@ pub(super) async fn acquire(
     let (cause, report) = call.end();
     let acquired = match acquired {
         Ok(AcquiredAll::Granted { holdings, renew_first }) => {
-            let lock = |holding: Holding| Lock::granted(engine.clone(), Box::new(holding), budget.clone(), None);
+            let lock = |holding: Holding| Lock::granted(engine.clone(), holding, budget.clone(), None);
             let set = LockSet::new(engine, holdings.into_iter().map(lock).collect());
             if renew_first {
-                Box::pin(set.renewed_or_released()).instrument(span.clone()).await.map(TryAcquired::Granted)
+                set.renewed_or_released().instrument(span.clone()).await.map(TryAcquired::Granted)
             } else {
                 Ok(TryAcquired::Granted(set))
             }

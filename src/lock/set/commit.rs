@@ -168,7 +168,7 @@ impl<Grants> HeldLocks<Grants> {
     }
 
     fn holdings(&mut self) -> Vec<&mut Holding> {
-        self.locks.iter_mut().map(|lock| &mut *lock.hold.holding).collect()
+        self.locks.iter_mut().map(|lock| &mut lock.hold.holding).collect()
     }
 
     /// Notes what a failed transaction has found.

@@ -158,7 +158,7 @@ impl ReleaseAll {
     /// tells so also where the release of another lock failed.
     pub async fn with_sleepers(self) -> (Result<ReleaseAllOutcome, Error>, Vec<Sleeper>) {
         let mut sleepers = Vec::new();
-        let released = Box::pin(self.each(Release::telling_sleeper).go(&mut sleepers)).await;
+        let released = self.each(Release::telling_sleeper).go(&mut sleepers).await;
         (released, sleepers)
     }
 
