@@ -25,9 +25,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (Some(certificate), None) = (found.next(), found.next()) else {
             return Err(format!("{subject:?} is not the subject of exactly one root certificate of Mozilla").into());
         };
-        // On one line, because a function reads line by line at its start.
-        let line = BASE64_STANDARD.encode(certificate);
-        pem.push_str(&format!("-----BEGIN CERTIFICATE-----\n{line}\n-----END CERTIFICATE-----\n"));
+        let text = BASE64_STANDARD.encode(certificate);
+        pem.push_str(&format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n"));
     }
     let target = std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
     std::fs::write(Path::new(&target).join("amazon-roots.pem"), pem)?;

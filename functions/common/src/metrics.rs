@@ -30,8 +30,7 @@ const OPERATIONS: &str = "lambda_lock::operation";
 const LONGEST_PREFIX: usize = 64;
 
 tokio::task_local! {
-    /// In a box, because it is moved in and out each time that the invocation is polled.
-    static COUNTED: Box<RefCell<Counted>>;
+    static COUNTED: RefCell<Counted>;
 }
 
 /// Where metrics go, and how they are divided.
@@ -93,7 +92,7 @@ impl Metrics {
     /// Counts what the invocation does until its response has been sent, and writes its line then.
     async fn of<T>(&self, invocation: impl Future<Output = T>) -> T {
         let counted = Counted { own_prefix: self.own_prefix.clone(), ..Counted::default() };
-        let counting = COUNTED.scope(Box::new(RefCell::new(counted)), async {
+        let counting = COUNTED.scope(RefCell::new(counted), async {
             let done = invocation.await;
             (done, COUNTED.with(|counted| counted.take()))
         });
@@ -322,7 +321,7 @@ pub(crate) fn is_counted(event: &Metadata<'_>) -> bool {
 #[cfg(test)]
 pub(crate) async fn requests_counted(meanwhile: impl Future<Output = ()>) -> i64 {
     COUNTED
-        .scope(Box::default(), async {
+        .scope(RefCell::default(), async {
             meanwhile.await;
             COUNTED.with(|counted| counted.borrow().requests)
         })

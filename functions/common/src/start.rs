@@ -50,8 +50,7 @@ where
 {
     let metrics = config.metrics.clone();
     let handler = service_fn(move |event| {
-        // The futures around it, the runtime's too, are moved several times until they are polled. The box is all they hold.
-        let done = Box::pin(handler(event));
+        let done = handler(event);
         async move { done.await.inspect_err(|failure| failure.log(None)) }
     });
     let runtime = Runtime::new(handler)
@@ -80,8 +79,7 @@ where
     tracing_subscriber::registry().with(lines).with(Wanted { level, counts })
 }
 
-/// What is logged, and what is counted for the metrics. One layer decides both, because a filter for each of them costs more
-/// of a cold start.
+/// What is logged, and what is counted for the metrics.
 struct Wanted {
     /// Never below INFO, whatever Lambda's log level is, because below INFO the runtime and the SDK log payloads.
     level: LevelFilter,

@@ -120,8 +120,7 @@ impl Waker {
     #[expect(clippy::disallowed_methods, reason = "a wake item that is left behind harms nobody")]
     pub async fn forget(&self, item: &LockKey, within: Option<Duration>) {
         let within = within.unwrap_or(ATTEMPT_TIMEOUT).min(ATTEMPT_TIMEOUT);
-        // In a box, so that an acquire that leaves no wake item behind has a small future.
-        match tokio::time::timeout(within, Box::pin(self.take(item))).await {
+        match tokio::time::timeout(within, self.take(item)).await {
             Ok(Ok(_)) => {}
             Ok(Err(failure)) => tracing::warn!(key = %item, %failure, "a wake item was left behind"),
             Err(_) => tracing::warn!(key = %item, "a wake item was left behind: DynamoDB did not respond in time"),
@@ -140,14 +139,13 @@ impl Waker {
         if sleepers.is_empty() {
             return;
         }
-        // In a box, so that a release that wakes nobody, as nearly all of them, has a small future.
-        let all = Box::pin(async {
+        let all = async {
             for Sleeper { key, ticket, last, .. } in sleepers {
                 if !self.wake_next(key, *ticket..=*last, WithoutItem::AwakeOrGone).await {
                     return;
                 }
             }
-        });
+        };
         if tokio::time::timeout(within.unwrap_or(LONGEST).min(LONGEST), all).await.is_err() {
             tracing::warn!("the time was over before all were woken; who sleeps looks when its state times out");
         }
@@ -158,7 +156,7 @@ impl Waker {
     /// and 3 s.
     #[expect(clippy::disallowed_methods, reason = "the call has failed")]
     pub async fn wake_freed(&self, locks: &LockClient, keys: &[LockKey], within: Option<Duration>) {
-        let all = Box::pin(async {
+        let all = async {
             for key in keys {
                 // Who sleeps looks by itself.
                 let Ok(Some(row)) = locks.peek(key).await else { continue };
@@ -169,7 +167,7 @@ impl Waker {
                     return;
                 }
             }
-        });
+        };
         let _ = tokio::time::timeout(within.unwrap_or(LONGEST).min(LONGEST), all).await;
     }
 

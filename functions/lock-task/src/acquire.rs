@@ -8,7 +8,6 @@ use crate::time::Time;
 use crate::wanted::Wanted;
 use lambda_lock::{Acquire, Attribute, Budget, LONGEST_NAME, Lock, LockKey, LockSet, Observation};
 use lambda_lock_functions::{Failure, Fields, Waker};
-use lambda_runtime::BoxFuture;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -70,15 +69,8 @@ impl Request {
         Ok(request)
     }
 
-    /// Makes the acquire of one lock. Takes out of the request what only the acquire needs. Not inlined, so that it uses no
-    /// stack while the acquire runs.
-    #[inline(never)]
-    fn acquire<'a>(
-        &mut self,
-        key: &LockKey,
-        budget: &Budget,
-        deps: &'a Deps,
-    ) -> <Acquire<'a> as IntoFuture>::IntoFuture {
+    /// Makes the acquire of one lock. Takes out of the request what only the acquire needs.
+    fn acquire<'a>(&mut self, key: &LockKey, budget: &Budget, deps: &'a Deps) -> Acquire<'a> {
         let acquire = deps.locks.acquire(key);
         // Without a place in line, a caller that comes back after seconds would be refused for as long as others wait.
         let acquire = if self.in_line { acquire.between_calls() } else { acquire.out_of_turn() };
@@ -96,7 +88,7 @@ impl Request {
         if let Some(observation) = self.observed.one.take() {
             acquire = acquire.observation(observation);
         }
-        acquire.into_future()
+        acquire
     }
 
     /// A response names the owner with each lock of a set. Refuses a set that Step Functions could not pass on.
@@ -142,15 +134,15 @@ fn attributes(fields: &mut Fields) -> Result<BTreeMap<String, Attribute>, Failur
     Ok(attributes)
 }
 
-pub(crate) fn run<'a>(request: Request, time: &'a Time, deps: &'a Deps) -> BoxFuture<'a, Result<Value, Failure>> {
+pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Value, Failure> {
     if time.is_over() {
         // A grant that nobody learns of would keep the lock from all others.
         let late = "the invocation has no time left in which it could answer, so no lock was acquired; retry the call";
-        return Box::pin(async move { Err(Failure::unknown(late)) });
+        return Err(Failure::unknown(late));
     }
     match &request.wanted {
-        Wanted::Lock(key) => Box::pin(one(key.clone(), request, time, deps)),
-        Wanted::Place { .. } | Wanted::Set(_) => Box::pin(several(request, time, deps)),
+        Wanted::Lock(key) => one(key.clone(), request, time, deps).await,
+        Wanted::Place { .. } | Wanted::Set(_) => several(request, time, deps).await,
     }
 }
 
@@ -180,9 +172,7 @@ fn granted(lock: Lock, deps: &Deps) -> Value {
     let data = on_row.and_then(answerable);
     let omitted = on_row.is_some() && data.is_none();
     let lock = Locks::One(LockJson { token: lock.save(), data }).json(deps);
-    let mut answer = json!({ "acquired": true });
-    // Inside of `json!` it would be copied.
-    answer["lock"] = lock;
+    let mut answer = json!({ "acquired": true, "lock": lock });
     if omitted {
         answer["dataOmitted"] = true.into();
     }

@@ -5,7 +5,7 @@ use crate::time::Time;
 use crate::{acquire, peek, release, renew, wait};
 use lambda_lock::{LockKey, MOST_LOCKS};
 use lambda_lock_functions::{Event, Failure, Fields, count_keys};
-use lambda_runtime::{BoxFuture, LambdaEvent};
+use lambda_runtime::LambdaEvent;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -19,10 +19,7 @@ pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Va
         count_keys(keys.iter().map(|key| deps.row(key)));
     }
     let changes = matches!(fields.peek(&["action"]), Some("acquire" | "renew" | "release"));
-    let done = match action(fields, &time, &deps) {
-        Ok(action) => action.await,
-        Err(malformed) => Err(malformed),
-    };
+    let done = run(fields, &time, &deps).await;
     if changes
         && let Err(failure) = &done
         && may_have_freed(failure, &keys)
@@ -46,24 +43,16 @@ fn may_have_freed(failure: &Failure, keys: &[LockKey]) -> bool {
     }
 }
 
-/// Reads the request. Returns what it asks for, to be run.
-///
-/// It is a function of its own, and each action is in a box of its own. So while an action runs, neither this function nor the
-/// other actions use the stack. Each page of the stack that is touched for the first time costs a page fault.
-#[inline(never)]
-fn action<'a>(
-    mut fields: Fields,
-    time: &'a Time,
-    deps: &'a Deps,
-) -> Result<BoxFuture<'a, Result<Value, Failure>>, Failure> {
-    Ok(match fields.text("action")?.as_str() {
-        "acquire" => acquire::run(acquire::Request::read(fields, deps)?, time, deps),
-        "renew" => Box::pin(renew::run(renew::Request::read(fields, deps)?, time, deps)),
-        "release" => Box::pin(release::run(release::Request::read(fields, deps)?, time, deps)),
-        "wait" => Box::pin(wait::run(wait::Request::read(fields, deps)?, deps)),
-        "peek" => Box::pin(peek::run(peek::Request::read(fields, deps)?, deps)),
-        _ => return Err(fields.malformed("action", "give acquire, wait, renew, release or peek")),
-    })
+/// Reads the request, and runs what it asks for.
+async fn run(mut fields: Fields, time: &Time, deps: &Deps) -> Result<Value, Failure> {
+    match fields.text("action")?.as_str() {
+        "acquire" => acquire::run(acquire::Request::read(fields, deps)?, time, deps).await,
+        "renew" => renew::run(renew::Request::read(fields, deps)?, time, deps).await,
+        "release" => release::run(release::Request::read(fields, deps)?, time, deps).await,
+        "wait" => wait::run(wait::Request::read(fields, deps)?, deps).await,
+        "peek" => peek::run(peek::Request::read(fields, deps)?, deps).await,
+        _ => Err(fields.malformed("action", "give acquire, wait, renew, release or peek")),
+    }
 }
 
 /// Returns the keys of the locks, even if another field of the request is malformed. The log line of a failure
