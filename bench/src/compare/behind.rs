@@ -67,7 +67,7 @@ fn pairs(results: &Results, found: &mut Found) {
         let why = if other == BareSdk { LINES } else { UNKNOWN };
         found.compare("CPU of acquire and release", &name, cpu(Ours), cpu(other), why);
         for (fraction, what) in [(0.5, "median"), (0.9, "90 %"), (0.99, "99 %")] {
-            let latency = |client: Client| Some(quantile(&results.latencies(client).pair, fraction));
+            let latency = |client: Client| Some(quantile(&results.latencies(client), fraction));
             let what = format!("latency of acquire and release, {what}");
             found.compare(&what, &name, latency(Ours), latency(other), why);
         }

@@ -4,11 +4,7 @@ use crate::Error;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 use tokio::process::Command;
-
-/// The approximate time of one start of all functions. Most of it is Java's.
-pub(crate) const EXPECTED: Duration = Duration::from_millis(2_600);
 
 /// A single start has no interval, so the smallest number is 2.
 pub(crate) fn number(text: &str) -> Result<u32, String> {
@@ -52,7 +48,7 @@ pub(crate) async fn measure(starts: u32) -> Result<ColdStarts, Error> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["run", "--manifest-path", "bench/cold-start/Cargo.toml", "--target-dir", "target", "--"]);
-    command.args(["--java", "--json", "--starts", &starts.to_string()]);
+    command.args(["--json", "--starts", &starts.to_string()]);
     command.current_dir(project).stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
     let output = command.output().await?;
     if !output.status.success() {

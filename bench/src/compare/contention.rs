@@ -95,21 +95,6 @@ impl Scene {
     pub(crate) fn turns(&self) -> f64 {
         f64::from(self.contenders * self.rounds)
     }
-
-    /// The approximate duration. A client that polls once a second serves one contender per second.
-    pub(crate) fn expected(&self) -> Duration {
-        let work = Duration::from_millis(self.work_millis);
-        let (turns, start) = (self.contenders * self.rounds, Duration::from_millis(800));
-        let seconds = Duration::from_secs(u64::from(self.contenders.saturating_sub(1)));
-        let one = start
-            + match (self.client, self.rounds) {
-                (Ours, 1) => turns * (work * 5 / 4 + Duration::from_millis(10)),
-                (Ours, _) => turns * (work + Duration::from_millis(10)),
-                (_, 1) => seconds,
-                _ => seconds.max(turns * (work + Duration::from_millis(50)) * u32::from(self.work_millis > 0)),
-            };
-        one * if self.later { 2 } else { 1 }
-    }
 }
 
 impl fmt::Display for Scene {

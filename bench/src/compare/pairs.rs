@@ -21,8 +21,7 @@ const COUNTED: u64 = 20;
 pub(crate) const LOCKS: u32 = 100;
 
 /// The amount of timed work.
-#[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, clap::Args)]
 pub(crate) struct Amount {
     /// Processes of each client, one after the other. The memory layout of a process, and other load on the machine,
     /// change its CPU time by up to 20 %.
@@ -43,12 +42,6 @@ pub(crate) struct Amount {
 impl Amount {
     fn warm_up(&self, client: Client) -> u32 {
         if client == Client::Java { self.warm_up } else { self.warm_up.div_ceil(10) }
-    }
-
-    /// The approximate duration.
-    pub(crate) fn expected(&self) -> Duration {
-        let pairs = self.warm_up / 4 + self.rounds * self.pairs;
-        (Duration::from_secs(3) + Duration::from_millis(4) * pairs) * self.processes
     }
 }
 

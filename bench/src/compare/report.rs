@@ -27,14 +27,13 @@ fn introduction(results: &Results) -> String {
     let machine = &results.machine;
     let mut text = format!(
         "# Benchmarks\n\n\
-         Measured on {date} by one command in {run}, on one emulator, all clients in turns:\n\n\
+         Measured on {date} by one command, on one emulator, all clients in turns:\n\n\
          ```text\ninterop/build\ncargo run --profile bench -p lambda-lock-bench -- compare\n```\n\n\
-         It writes this file, the plots and the raw data ([`bench/results/`](bench/results/)). CI runs \
+         It writes this file and the raw data ([`bench/results/raw.json`](bench/results/raw.json)). CI runs \
          only a short form of it. Compare the ratios, not the times: the times are those of a \
          loopback connection to an embedded DynamoDB, not of AWS.\n\n\
          | what | version |\n|---|---|\n",
         date = results.date,
-        run = if results.sittings == 1 { "one run".to_owned() } else { format!("{} sittings", results.sittings) },
     );
     for client in ALL {
         let _ = writeln!(text, "| {client} | {} |", client.version());
@@ -115,10 +114,10 @@ fn latency(results: &Results) -> String {
         },
         if results.locks == 1 { "one lock".to_owned() } else { format!("{} locks", results.locks) },
     );
-    let ours = results.latencies(Client::Ours).pair;
+    let ours = results.latencies(Client::Ours);
     let our_cpu = results.cpu_per_pair(Client::Ours);
     for client in ALL {
-        let pair = results.latencies(client).pair;
+        let pair = results.latencies(client);
         let _ = write!(text, "| {client} ");
         for fraction in [0.5, 0.9, 0.99] {
             let micros = quantile(&pair, fraction);
@@ -136,8 +135,7 @@ fn latency(results: &Results) -> String {
     text + "\nA release writes an end of the lease at least a millisecond after the grant, so that a delayed copy of the \
             grant cannot be applied again. A caller that acquires the same lock more than a thousand times a second is \
             refused because of that end and needs a second request. No client on AWS is so fast. A client with one \
-            lock on a loopback connection is, so the run uses many locks.\n\n\
-            ![Latency of acquire and release](bench/results/latency.svg)\n\n"
+            lock on a loopback connection is, so the run uses many locks.\n\n"
 }
 
 fn takeover(results: &Results) -> String {
@@ -201,8 +199,7 @@ fn contention(results: &Results) -> String {
             a row, with every client. Callers of lambda-lock wait in line behind slow holders, and always if they ask for \
             it (see [Order](#order)). A turn takes two requests, and at least two more if it had to wait: the one that was \
             refused, and a look. A caller without a ticket shares its looks with the contenders that it has found \
-            (`protocol/src/contention.rs`).\n\n\
-            ![Hand-over and requests by the number of contenders](bench/results/contention.svg)\n\n"
+            (`protocol/src/contention.rs`).\n\n"
 }
 
 fn burst(results: &Results) -> String {
@@ -290,11 +287,9 @@ fn cold_start(results: &Results) -> String {
     let mut text = format!(
         "## Cold start, memory, size\n\n\
          {} cold starts of each function, in turns. [`bench/cold-start`](bench/cold-start/README.md) describes the \
-         measurement, and says whether the newest `lock-task` keeps its promises. `lock-task` is built as the template builds it, and linked statically with musl. The two bare \
-         functions in Rust have no lock: `bare-lean` is configured and linked like `lock-task`, and `bare-defaults` has \
-         all defaults, including the GNU C library. The Java client runs in a function that is started by plain \
-         `java -jar` with AWS's runtime client, without SnapStart and without tuning. Its size does not include the \
-         virtual machine, because Lambda's image has it.\n\n\
+         measurement, and has the newest figures. `lock-task` is built as the template builds it, and linked statically \
+         with musl. The two bare functions have no lock: `bare-lean` is configured and linked like `lock-task`, and \
+         `bare-defaults` has all defaults, including the GNU C library.\n\n\
          | what | next to | lock-task | the other | the other / lock-task |\n|---|---|---|---|---|\n",
         measured.starts
     );

@@ -16,9 +16,6 @@ pub(crate) struct Results {
     /// From `date --utc`, to the minute.
     pub(crate) date: String,
     pub(crate) machine: Machine,
-    /// More than one if the run was interrupted and continued.
-    #[serde(default = "one")]
-    pub(crate) sittings: u32,
     /// Facts about this run that its figures do not show.
     #[serde(default)]
     pub(crate) notes: Vec<String>,
@@ -26,16 +23,11 @@ pub(crate) struct Results {
     pub(crate) load: Vec<f64>,
     pub(crate) wire: Vec<Wire>,
     /// The number of locks that the batches used in turn.
-    #[serde(default = "one")]
     pub(crate) locks: u32,
     pub(crate) batches: Vec<Batch>,
     pub(crate) takeovers: Vec<Takeover>,
     pub(crate) contention: Vec<Contended>,
     pub(crate) cold_starts: Option<ColdStarts>,
-}
-
-fn one() -> u32 {
-    1
 }
 
 impl Results {
@@ -44,7 +36,6 @@ impl Results {
         Self {
             date,
             machine: Machine::here(),
-            sittings: 0,
             notes: Vec::new(),
             load: Vec::new(),
             wire: Vec::new(),
@@ -56,24 +47,16 @@ impl Results {
         }
     }
 
-    /// The number of measurements of a scene.
-    pub(crate) fn times(&self, scene: Scene) -> usize {
-        self.contention.iter().filter(|contended| contended.scene == scene).count()
-    }
-
     pub(crate) fn wire(&self, client: Client) -> Option<&Wire> {
         self.wire.iter().find(|wire| wire.client == client)
     }
 
-    /// Microseconds of each acquire, each release and each pair of a client.
-    pub(crate) fn latencies(&self, client: Client) -> Latencies {
-        let batches = || self.batches.iter().filter(|batch| batch.client == client);
-        let acquire = sorted(batches().flat_map(|batch| batch.acquire_micros.iter().map(|micros| *micros as f64)));
-        let release = sorted(batches().flat_map(|batch| batch.release_micros.iter().map(|micros| *micros as f64)));
-        let both = |batch: &Batch| -> Vec<f64> {
-            batch.acquire_micros.iter().zip(&batch.release_micros).map(|(a, r)| (a + r) as f64).collect()
-        };
-        Latencies { acquire, release, pair: sorted(batches().flat_map(both)) }
+    /// Microseconds of each pair of a client, sorted.
+    pub(crate) fn latencies(&self, client: Client) -> Vec<f64> {
+        let batches = self.batches.iter().filter(|batch| batch.client == client);
+        sorted(batches.flat_map(|batch| {
+            batch.acquire_micros.iter().zip(&batch.release_micros).map(|(acquire, release)| (acquire + release) as f64)
+        }))
     }
 
     /// The number of processes of each client that ran the batches.
@@ -136,13 +119,6 @@ impl Results {
 fn mean(figures: impl ExactSizeIterator<Item = f64>) -> f64 {
     let count = figures.len() as f64;
     figures.sum::<f64>() / count
-}
-
-/// Sorted, in microseconds.
-pub(crate) struct Latencies {
-    pub(crate) acquire: Vec<f64>,
-    pub(crate) release: Vec<f64>,
-    pub(crate) pair: Vec<f64>,
 }
 
 fn sorted(figures: impl Iterator<Item = f64>) -> Vec<f64> {

@@ -36,11 +36,6 @@ pub(crate) struct Takeover {
     pub(crate) requests: u64,
 }
 
-/// The number of deaths that [`measure`] returns.
-pub(crate) const OF_A_REPEAT: usize = 2 * LOCKS.len();
-/// The approximate duration.
-pub(crate) const EXPECTED: Duration = Duration::from_secs(15);
-
 /// Measures one death of each kind, with all clients at the same time, because they mostly wait.
 pub(crate) async fn measure(drivers: &Drivers, endpoint: &str, repeat: usize) -> Result<Vec<Takeover>, Error> {
     let mut takeovers = Vec::new();
