@@ -4,7 +4,6 @@ use anyhow::{Context, bail};
 use lambda_lock_local::lambda::workspace;
 use std::env::consts::ARCH;
 use std::ffi::OsString;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::process::Command;
@@ -13,8 +12,8 @@ use tokio::process::Command;
 #[derive(Debug)]
 pub(crate) struct Binary {
     pub(crate) name: &'static str,
-    /// What is copied. `None` for what is started as it is.
-    built: Option<PathBuf>,
+    /// What is copied.
+    built: PathBuf,
     /// What is started.
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
@@ -22,7 +21,7 @@ pub(crate) struct Binary {
 
 /// Builds lock-task first, then the functions that it is compared with. Each is built separately, because functions
 /// that are built together share the features of their dependencies.
-pub(crate) async fn build_all(java: bool, gnu: bool) -> anyhow::Result<Vec<Binary>> {
+pub(crate) async fn build_all(gnu: bool) -> anyhow::Result<Vec<Binary>> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let tools = Tools::installed().await?;
     let lock_task = tools.build_as_the_template("lock-task", "LockTask").await?;
@@ -31,9 +30,6 @@ pub(crate) async fn build_all(java: bool, gnu: bool) -> anyhow::Result<Vec<Binar
     let mut binaries = vec![lock_task, lean, defaults];
     if gnu {
         binaries.push(tools.build(workspace(), "lock-task", "gnu", "lock-task-gnu").await?);
-    }
-    if java {
-        binaries.push(build_java(here).await?);
     }
     Ok(binaries)
 }
@@ -110,7 +106,7 @@ impl Binary {
     fn at(artifacts: &Path, name: &'static str) -> anyhow::Result<Self> {
         let built = artifacts.join("bootstrap");
         let bytes = built.metadata().with_context(|| format!("{} is not there", built.display()))?.len();
-        let binary = Self { name, built: Some(built), path: artifacts.join("measured"), bytes };
+        let binary = Self { name, built, path: artifacts.join("measured"), bytes };
         binary.copy_anew()?;
         Ok(binary)
     }
@@ -120,39 +116,13 @@ impl Binary {
     /// The system loads a file that was just written in larger pieces than one that it has read again, and where in memory
     /// the file is makes a start some percent faster or slower. So a function is measured from many copies.
     pub(crate) fn copy_anew(&self) -> anyhow::Result<()> {
-        let Some(built) = &self.built else { return Ok(()) };
         // The old copy keeps its place in memory until the new one has another.
         let next = self.path.with_extension("next");
         let copied = || {
-            std::fs::copy(built, &next)?;
+            std::fs::copy(&self.built, &next)?;
             std::fs::File::open(&next)?.sync_all()?;
             std::fs::rename(&next, &self.path)
         };
-        copied().with_context(|| format!("cannot copy {}", built.display()))
+        copied().with_context(|| format!("cannot copy {}", self.built.display()))
     }
-}
-
-/// Builds the jars, and a script that starts them with plain `java`. The size is that of the jars. The virtual machine
-/// does not count, because Lambda's image contains it.
-async fn build_java(here: &Path) -> anyhow::Result<Binary> {
-    let directory = workspace().join("target/cold-start-java");
-    let mut command = Command::new("mvn");
-    command.args(["--quiet", "--batch-mode", "--file", "java/pom.xml", "package"]);
-    command.arg(format!("-Dfunction.directory={}", directory.display()));
-    // Even in quiet mode it writes to standard output, which is for the figures.
-    command.current_dir(here).stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
-    let status = command.status().await.context("mvn cannot be started")?;
-    if !status.success() {
-        bail!("mvn cannot build the Java function: {status}");
-    }
-    let jar = directory.join("function.jar");
-    let path = directory.join("run");
-    let start = format!("#!/bin/sh\nexec java -jar '{}' coldstart.Function::handleRequest\n", jar.display());
-    std::fs::write(&path, start)?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
-    let mut bytes = jar.metadata()?.len();
-    for library in std::fs::read_dir(directory.join("lib"))? {
-        bytes += library?.metadata()?.len();
-    }
-    Ok(Binary { name: "java-client", built: None, path, bytes })
 }

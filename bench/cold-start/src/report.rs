@@ -10,7 +10,7 @@ use std::process::Command;
 const ROOTS: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 
 pub(crate) fn markdown(binaries: &[Binary], rows: &[Row], starts: u32) -> String {
-    format!("{}\n\n```text\n{}```\n\n{}", machine(starts), table_of_all(binaries, rows, starts), promised(rows))
+    format!("{}\n\n```text\n{}```\n", machine(starts), table_of_all(binaries, rows, starts))
 }
 
 fn machine(starts: u32) -> String {
@@ -51,18 +51,6 @@ fn table_of_all(binaries: &[Binary], rows: &[Row], starts: u32) -> String {
             "{what:<31} lock-task {ours:9.2} {unit}   {other:<13} {theirs:9.2} {unit}   \
              ratio {ratio:.3} ({low:.3} to {high:.3})"
         );
-    }
-    text
-}
-
-/// The promises of each function. Ratios that are too large are in bold.
-fn promised(rows: &[Row]) -> String {
-    let mut text = String::from("| what | next to | promised | `lock-task` / the other |\n|---|---|---|---|\n");
-    for row in rows {
-        let (Row { what, other, comparison, .. }, Some(limit)) = (row, row.promise()) else { continue };
-        let (ratio, (low, high)) = (comparison.ratio(), comparison.interval());
-        let bold = if ratio > limit { "**" } else { "" };
-        let _ = writeln!(text, "| {what} | `{other}` | {limit} | {bold}{ratio:.3}{bold} ({low:.3} to {high:.3}) |");
     }
     text
 }
