@@ -13,14 +13,14 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 use aws_smithy_http_client::{Builder, Connector};
-use aws_smithy_runtime_api::client::connector_metadata::ConnectorMetadata;
-use aws_smithy_runtime_api::client::http::{HttpClient, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector};
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use lambda_lock::LockClient;
 use lambda_lock_protocol::Schema;
 use std::time::Duration;
 
-/// The root certificates of Amazon Trust Services. The build script picks them out of Mozilla's.
+/// The root certificates of Amazon Trust Services. The build script picks them out of Mozilla's: with all of those the first
+/// answer takes 23 % longer (bench/cold-start/README.md).
 const AMAZON_ROOTS: &str = include_str!(concat!(env!("OUT_DIR"), "/amazon-roots.pem"));
 
 const ATTEMPT_TIMEOUT: Duration = lambda_lock::DEFAULT_REQUEST_TIMEOUT;
@@ -104,7 +104,7 @@ pub(crate) fn http(config: &Config) -> Result<SharedHttpClient, ConfigError> {
     let context = TlsContext::builder().with_trust_store(roots).build();
     let context = context.map_err(|error| ConfigError::new(format!("TLS cannot be set up: {error}")))?;
     let provider = Provider::Rustls(CryptoMode::Ring);
-    let client = match config.proxy.clone() {
+    Ok(match config.proxy.clone() {
         None => Builder::new().tls_provider(provider).tls_context(context).build_https(),
         Some(proxy) => Builder::new().build_with_connector_fn(move |settings, components| {
             let mut connector = Connector::builder().proxy_config(proxy.clone());
@@ -112,23 +112,7 @@ pub(crate) fn http(config: &Config) -> Result<SharedHttpClient, ConfigError> {
             connector.set_sleep_impl(components.and_then(RuntimeComponents::sleep_impl));
             connector.tls_provider(provider.clone()).tls_context(context.clone()).build()
         }),
-    };
-    Ok(SharedHttpClient::new(Unchecked(client)))
-}
-
-/// An HTTP client that is not checked before its first request. For the check, the SDK's own one would make a connector and
-/// drop it, and the first request would make another: 8 % of the instructions of a cold start.
-#[derive(Debug)]
-struct Unchecked(SharedHttpClient);
-
-impl HttpClient for Unchecked {
-    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
-        self.0.http_connector(settings, components)
-    }
-
-    fn connector_metadata(&self) -> Option<ConnectorMetadata> {
-        self.0.connector_metadata()
-    }
+    })
 }
 
 #[cfg(test)]
@@ -136,11 +120,10 @@ mod tests {
     use super::*;
     use aws_sdk_dynamodb::config::Credentials;
     use aws_sdk_dynamodb::error::{DisplayErrorContext, SdkError};
-    use aws_smithy_runtime_api::box_error::BoxError;
-    use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture, http_client_fn};
+    use aws_smithy_runtime_api::client::http::{
+        HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
+    };
     use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
-    use aws_smithy_runtime_api::client::runtime_components::RuntimeComponentsBuilder;
-    use aws_smithy_types::config_bag::ConfigBag;
     use std::sync::{Arc, Mutex};
     use tokio::io::AsyncReadExt;
 
@@ -163,34 +146,13 @@ mod tests {
         sdk_config(&Config::read(&|name| Ok(value(name))).unwrap()).unwrap()
     }
 
-    /// The root certificates are read when the first connection is made. A certificate that cannot be read would
-    /// panic there.
+    /// The root certificates are read when a connector is made. A certificate that cannot be read would panic there.
     #[tokio::test]
     async fn the_roots_can_be_read() {
         let config = configured(&[("AWS_ENDPOINT_URL", "https://127.0.0.1:1")]);
         let once = config.retry_config(RetryConfig::disabled()).build();
         let refused = Client::from_conf(once).list_tables().send().await;
         assert!(matches!(refused, Err(SdkError::DispatchFailure(_))), "{refused:?}");
-    }
-
-    /// Refuses the check that the SDK's own client would make a connector for.
-    #[derive(Debug)]
-    struct Checked;
-
-    impl HttpClient for Checked {
-        fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
-            unreachable!("nothing is sent")
-        }
-
-        fn validate_base_client_config(&self, _: &RuntimeComponentsBuilder, _: &ConfigBag) -> Result<(), BoxError> {
-            Err("a connector was made".into())
-        }
-    }
-
-    #[test]
-    fn a_client_is_made_without_a_connector() {
-        let unchecked = Unchecked(SharedHttpClient::new(Checked));
-        Client::from_conf(configured(&[]).http_client(unchecked).build());
     }
 
     /// Remembers the host, and answers nothing that could be used.

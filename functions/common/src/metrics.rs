@@ -383,7 +383,7 @@ mod tests {
     async fn the_locks_of_a_set_with_several_first_parts_are_counted_under_none_of_them() {
         for (keys, expected) in [(["team/orders/7", "team/jobs/8"], "several"), (["orders/7", "orders/8"], "orders")] {
             let own_prefix = metrics(true).own_prefix;
-            let counted = Box::new(RefCell::new(Counted { own_prefix, ..Counted::default() }));
+            let counted = RefCell::new(Counted { own_prefix, ..Counted::default() });
             let prefix = COUNTED.scope(counted, async {
                 COUNTED.with(|counted| counted.borrow_mut().add(&operation("acquire", keys[0], "granted")));
                 count_keys(keys.map(LockKey::from));
