@@ -183,7 +183,7 @@ def check(src):
 
 
 def main():
-    crates = [Path("src"), Path("protocol/src"), Path("component/protocol/src"), *sorted(Path("functions").glob("*/src"))]
+    crates = [Path("src"), Path("protocol/src"), Path("component/protocol/src"), *sorted(Path("functions").glob("**/src"))]
     errors = [error for src in crates for error in check(src)]
     for error in errors:
         print(f"error: {error}", file=sys.stderr)

@@ -117,7 +117,7 @@ def settings():
 
 def functions():
     page = "docs/settings.md"
-    sources = [read(path) for path in Path("functions").glob("*/src/*.rs") if path.name != "tests.rs"]
+    sources = [read(path) for path in Path("functions").glob("**/src/*.rs") if path.name != "tests.rs"]
     sources = [source.partition("#[cfg(test)]")[0] for source in sources]
     in_the_code = {name for source in sources for name in re.findall(r'"([A-Z]+_[A-Z_]+)"', source)}
     in_the_code -= {"TIMED_OUT", "OUT_DIR"}

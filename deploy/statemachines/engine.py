@@ -33,7 +33,7 @@ def installed():
 if installed() != PINNED:
     sys.exit(f"MiniStack {PINNED} is needed, and {installed()} is installed: run deploy/statemachines/tools")
 
-# As in local/src/lambda. MiniStack reads both when it is imported.
+# As in tools/local/src/lambda. MiniStack reads both when it is imported.
 REGION, ACCOUNT = "eu-central-1", "123456789012"
 os.environ.update(MINISTACK_REGION=REGION, MINISTACK_ACCOUNT_ID=ACCOUNT, LOG_LEVEL="ERROR")
 

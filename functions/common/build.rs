@@ -1,5 +1,5 @@
 //! Picks Amazon's root certificates out of Mozilla's. With all of Mozilla's the first answer takes 23 % longer, see
-//! `bench/cold-start/README.md`.
+//! `proof/bench/cold-start/README.md`.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

@@ -20,7 +20,7 @@ use lambda_lock_protocol::Schema;
 use std::time::Duration;
 
 /// The root certificates of Amazon Trust Services. The build script picks them out of Mozilla's: with all of those the first
-/// answer takes 23 % longer (bench/cold-start/README.md).
+/// answer takes 23 % longer (proof/bench/cold-start/README.md).
 const AMAZON_ROOTS: &str = include_str!(concat!(env!("OUT_DIR"), "/amazon-roots.pem"));
 
 const ATTEMPT_TIMEOUT: Duration = lambda_lock::DEFAULT_REQUEST_TIMEOUT;
