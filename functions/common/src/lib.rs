@@ -40,7 +40,7 @@ pub use failure::{AfterWork, Failure, LONGEST_MESSAGE, with_causes};
 pub use lease::within_lease;
 pub use metrics::count_keys;
 pub use quote::{LONGEST_QUOTE, beginning, quoted, short};
-pub use start::{serve, start};
+pub use start::{run, start};
 #[cfg(feature = "wake")]
 pub use wake::{LONGEST_TASK_TOKEN, Waker, WithoutItem};
 pub use web::{Answered, NoAnswer, Web};

@@ -1,7 +1,7 @@
 //! Starts a function: logs, configuration and the runtime. Every `main` uses it.
 
 use crate::config::Config;
-use crate::environment::{optional, process};
+use crate::environment::{ConfigError, Environment, optional, process};
 use crate::failure::Failure;
 use crate::metrics::{self, MetricsService, NAMESPACE};
 use crate::restore::restored;
@@ -17,8 +17,28 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 
-/// Sets up the logs, reads the environment and runs the function. If the function cannot start, one log line
-/// reports why.
+/// Runs a function until Lambda stops the process. `deps` makes what all invocations of the process share, from the environment,
+/// and `handler` handles one invocation. If the function cannot start, one log line reports why.
+pub async fn run<D, A, R, F>(
+    deps: impl FnOnce(&Config, &Environment<'_>) -> Result<D, ConfigError>,
+    handler: impl Fn(LambdaEvent<A>, &'static D) -> F + Clone + Send + 'static,
+) -> ExitCode
+where
+    D: Sync + 'static,
+    A: for<'de> serde::Deserialize<'de> + Send + 'static,
+    R: Serialize + Send + 'static,
+    F: Future<Output = Result<R, Failure>> + Send + 'static,
+{
+    start(async |config| {
+        // They live as long as the process.
+        let deps: &D = Box::leak(Box::new(deps(config, &process)?));
+        serve(config, move |event| handler(event, deps)).await
+    })
+    .await
+}
+
+/// Sets up the logs, reads the environment and runs a function that is not served as [`run`] does it. If the function cannot
+/// start, one log line reports why.
 pub async fn start(run: impl AsyncFnOnce(&Config) -> Result<(), lambda_runtime::Error>) -> ExitCode {
     log_json();
     // A function is built so that a panic ends it at once. Without this its message would be no line of JSON, which no alarm
@@ -39,7 +59,7 @@ pub async fn start(run: impl AsyncFnOnce(&Config) -> Result<(), lambda_runtime::
 
 /// Handles invocations until Lambda stops the process: one at a time, or as many at the same time as
 /// `AWS_LAMBDA_MAX_CONCURRENCY` says. Each failure is one log line, at the level of its error name.
-pub async fn serve<A, R, F>(
+async fn serve<A, R, F>(
     config: &Config,
     handler: impl Fn(LambdaEvent<A>) -> F + Clone + Send + 'static,
 ) -> Result<(), lambda_runtime::Error>

@@ -24,7 +24,7 @@
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::{Budget, Lock, LockClient};
-use lambda_lock_functions::{Config, ConfigError, Failure, optional, process, serve, start};
+use lambda_lock_functions::{Config, ConfigError, Environment, Failure, optional, run};
 use lambda_lock_local::client;
 use lambda_runtime::LambdaEvent;
 use serde::Deserialize;
@@ -33,7 +33,6 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Deserialize)]
@@ -62,24 +61,15 @@ struct Deps {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    start(async |config| {
-        let deps = Arc::new(Deps::new(config)?);
-        serve(config, move |event| {
-            let deps = Arc::clone(&deps);
-            // Boxed, because the compiler cannot compute the layout of so many nested futures.
-            async move { Box::pin(handler(event, &deps)).await }
-        })
-        .await
-    })
-    .await
+    run(Deps::new, handler).await
 }
 
 impl Deps {
-    fn new(config: &Config) -> Result<Self, ConfigError> {
-        let endpoint = optional(&process, "AWS_ENDPOINT_URL_DYNAMODB")?;
+    fn new(config: &Config, environment: &Environment<'_>) -> Result<Self, ConfigError> {
+        let endpoint = optional(environment, "AWS_ENDPOINT_URL_DYNAMODB")?;
         let endpoint = endpoint.ok_or_else(|| ConfigError::new("AWS_ENDPOINT_URL_DYNAMODB is not set"))?;
-        let counter_table = optional(&process, "COUNTER_TABLE")?.unwrap_or_else(|| "counters".to_owned());
-        let ledger = optional(&process, "LEDGER")?.map(PathBuf::from);
+        let counter_table = optional(environment, "COUNTER_TABLE")?.unwrap_or_else(|| "counters".to_owned());
+        let ledger = optional(environment, "LEDGER")?.map(PathBuf::from);
         Ok(Self { locks: config.locks()?, dynamodb: client(&endpoint), counter_table, ledger })
     }
 }

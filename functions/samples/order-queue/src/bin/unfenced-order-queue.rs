@@ -8,10 +8,10 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use charge_order::{Charged, Deps, Order, Receipt, Request, Step, key};
 use lambda_lock::Budget;
 use lambda_lock::once::{Attempt, Started};
-use lambda_lock_functions::{Failure, process, serve, start};
-use order_queue::run;
+use lambda_lock_functions::{Config, ConfigError, Environment, Event, Failure, run};
+use lambda_runtime::LambdaEvent;
+use serde_json::Value;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 struct Unfenced {
     deps: Deps,
@@ -20,21 +20,18 @@ struct Unfenced {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    start(async |config| {
-        let unfenced = Arc::new(Unfenced { deps: Deps::new(config, &process)?, dynamodb: config.dynamodb()? });
-        serve(config, move |event| {
-            let unfenced = Arc::clone(&unfenced);
-            async move {
-                let unfenced = &*unfenced;
-                Box::pin(run(event, |request, budget| async move { unfenced.charge(request, &budget).await })).await
-            }
-        })
-        .await
-    })
-    .await
+    run(Unfenced::new, handler).await
+}
+
+async fn handler(event: LambdaEvent<Event>, unfenced: &Unfenced) -> Result<Value, Failure> {
+    order_queue::run(event, |request, budget| async move { unfenced.charge(request, &budget).await }).await
 }
 
 impl Unfenced {
+    fn new(config: &Config, environment: &Environment<'_>) -> Result<Self, ConfigError> {
+        Ok(Self { deps: Deps::new(config, environment)?, dynamodb: config.dynamodb()? })
+    }
+
     async fn charge(&self, request: Request, budget: &Budget) -> Result<Charged, Failure> {
         let key = key(&request.order, self.deps.sort_key);
         let once = self.deps.locks.once(key).payload(&request.order).within(budget).without_waiting();
