@@ -12,7 +12,7 @@ import tomllib
 
 from expansion import ACCOUNT, REGION, Expansion
 
-FUNCTIONS = ["CallGateway", "ChargeOrder", "LockCleaner", "LockTask", "LockWaker", "OrderQueue", "SampleWork", "ScheduledJob", "Transfer"]
+FUNCTIONS = ["ChargeOrder", "LockCleaner", "LockTask", "LockWaker", "OrderQueue", "SampleWork", "ScheduledJob", "Transfer"]
 MACHINES = ["AtMostN", "ExclusiveWork", "FanOut", "SkipIfRunning"]
 ROLES = [f"{name}Role" for name in FUNCTIONS + MACHINES]
 # Those whose rows somebody may want back.
@@ -141,8 +141,6 @@ EFFECTS = {
     "ScheduleState": ("ENABLED", [("State", ["ScheduledJobTick"], "DISABLED", "ENABLED")]),
     "OncePerTick": ("true", [variable("ONCE_PER_TICK", ["ScheduledJob"], "false", "true")]),
     "PaymentGatewayUrl": ("https://pay", [variable("PAYMENT_GATEWAY_URL", ["ChargeOrder", "OrderQueue"], "", "https://pay")]),
-    "GatewayUrl": ("http://gateway", [variable("GATEWAY_URL", ["CallGateway"], "", "http://gateway")]),
-    "GatewayConnections": ("7", [variable("GATEWAY_CONNECTIONS", ["CallGateway"], 5, "7")]),
 }
 # With which other parameters, where it changes nothing, or less, by itself.
 WITH = {
@@ -165,8 +163,8 @@ REFUSED = {
     "HmacRequired": "no", "ShowOwners": "no", "LockTaskConcurrency": "-1", "LockCleanerConcurrency": "many",
     "CleansExecutionsOf": "orders", "CleansExecutionsOfPrefix": f"arn:aws:states:{REGION}:{ACCOUNT}:", "LockKeyPrefix": "orders",
     "CleansDurableExecutions": "yes", "SampleWithoutLockTask": "yes", "JobName": "", "ScheduleExpression": "hourly",
-    "ScheduleState": "off", "OncePerTick": "yes", "PaymentGatewayUrl": "http://pay.example.com", "GatewayUrl": "gateway",
-    "GatewayConnections": "1001", "LockTableKeyArn": f"arn:aws:kms:{REGION}:{ACCOUNT}:alias/locks",
+    "ScheduleState": "off", "OncePerTick": "yes", "PaymentGatewayUrl": "http://pay.example.com",
+    "LockTableKeyArn": f"arn:aws:kms:{REGION}:{ACCOUNT}:alias/locks",
     "SubnetIds": "10.0.0.0/24", "SecurityGroupIds": "default", "CaBundleLayerArn": LAYER.removesuffix(":3"),
     "WakeByStream": "yes", "ExistingLockTableStream": f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/locks/stream/{LABEL}",
 }

@@ -24,7 +24,6 @@ JOB_DEAD_LETTERS = ("sqs:SendMessage", {"Fn::GetAtt": ["JobDeadLetters", "Arn"]}
 INVOKE = [("lambda:InvokeFunction", {"Fn::GetAtt": [name, "Arn"]}) for name in ("LockTask", "SampleWork")]
 # Several locks, or one of several places, are read at once.
 LOOK = ("dynamodb:BatchGetItem", TABLE)
-SEVERAL = [*LOCK, LOOK]
 # The wake items of executions that wait in line, and their end.
 SLEEP, END_OF_SLEEP = ("dynamodb:PutItem", TABLE), ("dynamodb:DeleteItem", TABLE)
 # Whoever has a task token names the state machine with it, so this is about all of the account, unless parameters name some.
@@ -62,13 +61,12 @@ POLL = [
 # Role: its actions and resources, apart from writing its own logs.
 EXPECTED = {
     "AtMostNRole": INVOKE,
-    "CallGatewayRole": SEVERAL,
     "ChargeOrderRole": ORDER,
     "ExclusiveWorkRole": INVOKE,
     "ExclusiveWorkWithoutLockTaskRole": [*LOCK, INVOKE[1]],
     "FanOutRole": INVOKE,
     "LockCleanerRole": [*LOCK, ("dynamodb:Query", INDEX), END_OF_SLEEP, WAKE, DEAD_LETTERS],
-    "LockTaskRole": [*SEVERAL, SLEEP, END_OF_SLEEP, WAKE],
+    "LockTaskRole": [*LOCK, LOOK, SLEEP, END_OF_SLEEP, WAKE],
     "LockWakerRole": [END_OF_SLEEP, WAKE, *READ_STREAM],
     "OrderQueueRole": [*ORDER, *POLL],
     "SampleWorkRole": [("dynamodb:UpdateItem", {"Fn::GetAtt": ["WorkTable", "Arn"]})],

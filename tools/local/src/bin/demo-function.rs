@@ -13,6 +13,9 @@
 //! * `write`: at the end, adds one to `count` of the item `id` = key in `COUNTER_TABLE` (`counters`), unless a larger
 //!   fencing token has written it.
 //!
+//! * `places`: instead of all this, takes one of so many places of the semaphore `key`, and calls the gateway at
+//!   `GATEWAY_URL` there. Returns `{"place":0,"fencingToken":…,"status":200}`.
+//!
 //! If `LEDGER` names a file, each step first adds a line to it: `{"key":…,"fencingToken":…,"step":0}`. These writes are
 //! not fenced.
 //!
@@ -24,7 +27,7 @@
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::{Budget, Lock, LockClient};
-use lambda_lock_functions::{Config, ConfigError, Environment, Failure, optional, run};
+use lambda_lock_functions::{Config, ConfigError, Environment, Failure, Web, optional, run};
 use lambda_lock_local::client;
 use lambda_runtime::LambdaEvent;
 use serde::Deserialize;
@@ -34,6 +37,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+
+const GATEWAY_URL: &str = "GATEWAY_URL";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -50,6 +55,7 @@ struct Work {
     lease_millis: Option<u64>,
     #[serde(default)]
     without_cut: bool,
+    places: Option<u32>,
 }
 
 struct Deps {
@@ -57,6 +63,7 @@ struct Deps {
     dynamodb: Client,
     counter_table: String,
     ledger: Option<PathBuf>,
+    gateway: Option<Web>,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -70,13 +77,17 @@ impl Deps {
         let endpoint = endpoint.ok_or_else(|| ConfigError::new("AWS_ENDPOINT_URL_DYNAMODB is not set"))?;
         let counter_table = optional(environment, "COUNTER_TABLE")?.unwrap_or_else(|| "counters".to_owned());
         let ledger = optional(environment, "LEDGER")?.map(PathBuf::from);
-        Ok(Self { locks: config.locks()?, dynamodb: client(&endpoint), counter_table, ledger })
+        let gateway = optional(environment, GATEWAY_URL)?.map(|url| Web::new(GATEWAY_URL, &url)).transpose()?;
+        Ok(Self { locks: config.locks()?, dynamodb: client(&endpoint), counter_table, ledger, gateway })
     }
 }
 
 async fn handler(event: LambdaEvent<Work>, deps: &Deps) -> Result<Value, Failure> {
     let budget = Budget::from(&event.context);
     let work = &event.payload;
+    if let Some(places) = work.places {
+        return work.call(places, &budget, deps).await;
+    }
     let mut acquire = deps.locks.acquire(work.key.as_str()).within(&budget);
     if let Some(millis) = work.lease_millis {
         acquire = acquire.lease(Duration::from_millis(millis));
@@ -114,6 +125,20 @@ impl Work {
             "steps": self.steps.len(),
             "written": written,
         }))
+    }
+
+    /// Calls the gateway, with at most so many calls inside at once.
+    async fn call(&self, places: u32, budget: &Budget, deps: &Deps) -> Result<Value, Failure> {
+        let gateway = deps.gateway.as_ref().ok_or_else(|| Failure::invalid_request("GATEWAY_URL is not set"))?;
+        let permit = deps.locks.semaphore(self.key.as_str(), places).acquire().within(budget).await?;
+        let patience = budget.remaining().unwrap_or_default();
+        permit.ensure_remaining(patience)?;
+        let called = gateway.post("/calls", &[], "{}".to_owned(), patience).await;
+        // Without an answer the call may still be inside: its place is left to the lease.
+        let status = called.map_err(|error| Failure::work_failed(&error))?.status;
+        let answer = json!({ "place": permit.place(), "fencingToken": permit.fencing_token(), "status": status });
+        permit.release().await?;
+        Ok(answer)
     }
 
     /// Adds a line to the ledger, in one piece.

@@ -1,14 +1,14 @@
 //! The part of the demo with functions. One of them is killed at its deadline while it holds a
 //! lock.
 
-use super::MAX_CLOCK_SKEW;
 use super::orders::{CHARGE_ORDER, ORDER_QUEUE};
 use super::screen::{Screen, Seconds};
-use super::several::{CALL_GATEWAY, TRANSFER};
-use anyhow::{Context, bail};
+use super::several::TRANSFER;
+use super::stage::{Stage, answer, hurried, invoke, until_done, with};
+use anyhow::Context;
 use lambda_lock::LockClient;
-use lambda_lock_local::lambda::{Template, build, workspace};
-use lambda_lock_local::{Function, Invocation, Lambda, LocalDynamoDb, Outcome, client};
+use lambda_lock_local::lambda::build;
+use lambda_lock_local::{Invocation, Lambda, Outcome, client};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,11 +21,8 @@ const LOCK_CLEANER: &str = "lock-cleaner";
 const EXECUTION: &str = "arn:aws:states:eu-central-1:123456789012:execution:exclusive-work:7";
 /// The name under which `demo-function` is deployed.
 const JOB: &str = "job";
-const JOB_BINARY: &str = "demo-function";
 /// The job may wait for half of this time. That is longer than the rest of a lease after the kill.
 const JOB_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often a caller retries while the lock is held.
-const RETRIES: u32 = 10;
 
 /// The response to a second owner while the first one held the lock.
 #[derive(Debug)]
@@ -65,7 +62,7 @@ pub(crate) struct CleanUp {
 
 /// Builds the functions of this part and the next ones with cargo.
 pub(crate) async fn prepare() -> anyhow::Result<BTreeMap<String, PathBuf>> {
-    build(&[LOCK_TASK, LOCK_CLEANER, CHARGE_ORDER, ORDER_QUEUE, TRANSFER, CALL_GATEWAY].map(str::to_owned)).await
+    build(&[LOCK_TASK, LOCK_CLEANER, CHARGE_ORDER, ORDER_QUEUE, TRANSFER].map(str::to_owned)).await
 }
 
 /// The functions, with the demo's DynamoDB.
@@ -76,25 +73,15 @@ pub(crate) struct Act<'a> {
 }
 
 impl<'a> Act<'a> {
-    pub(crate) async fn begin(
-        screen: &'a Screen,
-        built: &BTreeMap<String, PathBuf>,
-        dynamodb: &LocalDynamoDb,
-    ) -> anyhow::Result<Self> {
-        let template = Template::read(&workspace().join("template.yaml"))?;
-        let tables = dynamodb.create_tables(&template.tables()?).await?;
-        let table = tables.first().context("the template has no table")?;
-        let mut functions = template.functions(built, dynamodb.endpoint())?;
-        functions.retain(|function| [LOCK_TASK, LOCK_CLEANER].contains(&function.name.as_str()));
-        for cleaner in functions.iter_mut().filter(|function| function.name == LOCK_CLEANER) {
-            // Nobody acquires the lock during the clean-up, so a second look is not needed.
-            cleaner.environment.insert("CLEANUP_SECOND_LOOK_SECONDS".to_owned(), "0".to_owned());
-        }
-        functions.push(job(built, table, dynamodb)?);
-        let locks = LockClient::builder(client(dynamodb.endpoint()), table).build()?;
-        screen
-            .title("Functions under the Lambda Runtime API: lock-task, lock-cleaner, and a job with a timeout of 3 s");
-        Ok(Self { screen, lambda: Lambda::start(functions).await?, locks })
+    pub(crate) async fn begin(stage: &Stage<'a>) -> anyhow::Result<Self> {
+        let mut functions = stage.of_template(&[LOCK_TASK])?;
+        // Nobody acquires the lock during the clean-up, so a second look is not needed.
+        let at_once = [("CLEANUP_SECOND_LOOK_SECONDS", "0")];
+        functions.extend(stage.of_template(&[LOCK_CLEANER])?.into_iter().map(|cleaner| with(cleaner, &at_once)));
+        functions.push(hurried(stage.own(JOB)?, JOB_TIMEOUT, &[]));
+        let locks = LockClient::builder(client(stage.dynamodb.endpoint()), &stage.lock_table).build()?;
+        let title = "Functions under the Lambda Runtime API: lock-task, lock-cleaner, and a job with a timeout of 3 s";
+        Ok(Self { screen: stage.screen, lambda: stage.begin(title, functions).await?, locks })
     }
 
     /// One owner acquires a lock through lock-task. A second one tries, and gets the holder.
@@ -154,7 +141,8 @@ impl<'a> Act<'a> {
         let after = Seconds(killed.duration);
         self.screen.said(JOB, format_args!("token {token}  killed at its deadline, after {after}, holding the lock"));
 
-        let next = self.until_granted(key).await?;
+        let short = json!({ "key": key, "steps": [10], "checkpoint": true });
+        let next = until_done(&self.lambda, JOB, &short).await?;
         let lease_was_over = SystemTime::now() >= lease_ends_at;
         let taken_over_after = killed_at.elapsed();
         let next_token = answer(&next)?["fencingToken"].as_u64().context("the response has no token")?;
@@ -170,49 +158,13 @@ impl<'a> Act<'a> {
         })
     }
 
-    /// Retries the job, because on a busy machine the lock may be held for longer than the job can
-    /// wait.
-    async fn until_granted(&self, key: &str) -> anyhow::Result<Invocation> {
-        for _ in 0..RETRIES {
-            let invocation = self.invoke(JOB, &json!({ "key": key, "steps": [10], "checkpoint": true })).await?;
-            match &invocation.outcome {
-                Outcome::Error { error_type, .. } if error_type == "LockHeld" => {}
-                _ => return Ok(invocation),
-            }
-        }
-        bail!("the lock of the killed job is still held after {RETRIES} retries")
-    }
-
     async fn invoke(&self, function: &str, payload: &Value) -> anyhow::Result<Invocation> {
-        self.lambda.invoke(function, &payload.to_string()).await
+        invoke(&self.lambda, function, payload).await
     }
 }
 
 fn acquire(key: &str, owner: &str) -> Value {
     json!({ "action": "acquire", "key": key, "owner": owner, "leaseSeconds": 60, "whenHeld": "report" })
-}
-
-fn job(built: &BTreeMap<String, PathBuf>, table: &str, dynamodb: &LocalDynamoDb) -> anyhow::Result<Function> {
-    let variables = [
-        ("LOCK_TABLE", table.to_owned()),
-        ("LOCK_MAX_CLOCK_SKEW_MS", MAX_CLOCK_SKEW.as_millis().to_string()),
-        ("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint().to_owned()),
-    ];
-    Ok(Function {
-        name: JOB.to_owned(),
-        binary: built.get(JOB_BINARY).with_context(|| format!("{JOB_BINARY} was not built"))?.clone(),
-        environment: variables.map(|(name, value)| (name.to_owned(), value)).into(),
-        timeout: JOB_TIMEOUT,
-        memory_mb: 128,
-        ..Function::default()
-    })
-}
-
-pub(crate) fn answer(invocation: &Invocation) -> anyhow::Result<Value> {
-    match &invocation.outcome {
-        Outcome::Answer(answer) => Ok(serde_json::from_str(answer)?),
-        other => bail!("a function returned no result: {other:?}\n{}", invocation.logs),
-    }
 }
 
 /// The text for a cold start and how long it took, or for a warm start.

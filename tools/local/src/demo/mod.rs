@@ -5,12 +5,14 @@ mod clock;
 mod counter;
 mod crew;
 mod functions;
+mod gateway;
 mod ledger;
 mod message;
 mod orders;
 mod requests;
 mod screen;
 mod several;
+mod stage;
 mod story;
 mod timeline;
 mod verdict;
@@ -24,6 +26,7 @@ use counter::{Counter, Fence};
 use crew::Crew;
 use lambda_lock::{LockClient, LockClientBuilder};
 use lambda_lock_local::{LocalDynamoDb, client};
+use stage::Stage;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -104,16 +107,17 @@ async fn play(options: Options) -> anyhow::Result<ExitCode> {
     let (ledger, timeline, screen) = story.end();
     timeline::show(&timeline.events(), options.timeline.as_deref())?;
 
-    let act = functions::Act::begin(&screen, &built, &dynamodb).await?;
+    let stage = Stage::new(&screen, &built, &dynamodb).await?;
+    let act = functions::Act::begin(&stage).await?;
     let second_owner = act.a_second_owner_is_told().await?;
     let clean_up = act.an_execution_ends_without_releasing().await?;
     let deadline = act.a_function_is_killed_at_its_deadline().await?;
 
-    let act = orders::Act::begin(&screen, &built, &dynamodb).await?;
+    let act = orders::Act::begin(&stage).await?;
     let crash = act.a_function_crashes_after_the_charge().await?;
     let delivered = act.a_queue_is_delivered().await?;
 
-    let act = several::Act::begin(&screen, &built, &dynamodb).await?;
+    let act = several::Act::begin(&stage).await?;
     let (moved, called) = tokio::try_join!(act.amounts_are_moved(), act.a_gateway_is_called())?;
 
     let increments = verdict::Increments {

@@ -1,16 +1,12 @@
 //! The part of the demo with orders. Each one is charged exactly once, by a function that crashes
 //! and from a queue.
 
-use super::MAX_CLOCK_SKEW;
-use super::functions::answer;
 use super::screen::{Screen, Seconds};
-use anyhow::{Context, bail, ensure};
+use super::stage::{PATIENCE, Stage, answer, hurried, invoke, until_done};
+use anyhow::Context;
 use lambda_lock_local::gateway::Conduct;
-use lambda_lock_local::lambda::{Template, workspace};
-use lambda_lock_local::{ExpandedQueue, Invocation, Lambda, LocalDynamoDb, Outcome, PaymentGateway, Queue};
+use lambda_lock_local::{ExpandedQueue, Lambda, Outcome, PaymentGateway, Queue};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,8 +15,6 @@ pub(crate) const ORDER_QUEUE: &str = "order-queue";
 /// Short, so that the end of the crashed function's lease can be watched.
 const TIMEOUT: Duration = Duration::from_millis(2500);
 const ORDERS: usize = 12;
-/// How long each step may take.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How an order was charged once although its first attempt crashed.
 #[derive(Debug)]
@@ -51,43 +45,33 @@ pub(crate) struct Act<'a> {
 }
 
 impl<'a> Act<'a> {
-    /// Starts this part. The template's tables must exist already.
-    pub(crate) async fn begin(
-        screen: &'a Screen,
-        built: &BTreeMap<String, PathBuf>,
-        dynamodb: &LocalDynamoDb,
-    ) -> anyhow::Result<Self> {
+    /// Starts this part.
+    pub(crate) async fn begin(stage: &Stage<'a>) -> anyhow::Result<Self> {
         let gateway = PaymentGateway::start().await?;
-        let template = Template::read(&workspace().join("template.yaml"))?;
-        let mut functions = template.functions(built, dynamodb.endpoint())?;
-        functions.retain(|function| [CHARGE_ORDER, ORDER_QUEUE].contains(&function.name.as_str()));
-        let skew = MAX_CLOCK_SKEW.as_millis().to_string();
-        for function in &mut functions {
-            function.timeout = TIMEOUT;
-            let own = [("PAYMENT_GATEWAY_URL", gateway.url()), ("LOCK_MAX_CLOCK_SKEW_MS", &skew)];
-            function.environment.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        }
-        screen.title("Orders, a payment gateway, and a queue: each order is charged exactly once");
-        Ok(Self { screen, lambda: Lambda::start(functions).await?, gateway })
+        let own = [("PAYMENT_GATEWAY_URL", gateway.url())];
+        let functions = stage.of_template(&[CHARGE_ORDER, ORDER_QUEUE])?.into_iter();
+        let functions = functions.map(|function| hurried(function, TIMEOUT, &own)).collect();
+        let title = "Orders, a payment gateway, and a queue: each order is charged exactly once";
+        Ok(Self { screen: stage.screen, lambda: stage.begin(title, functions).await?, gateway })
     }
 
     /// charge-order crashes after the gateway has charged and before anything is recorded.
     pub(crate) async fn a_function_crashes_after_the_charge(&self) -> anyhow::Result<Crash> {
         let mut crashing = order(0);
         crashing["simulate"] = json!({ "crashAt": "record" });
-        let crashed = self.invoke(&crashing).await?;
+        let crashed = invoke(&self.lambda, CHARGE_ORDER, &crashing).await?;
         let charge = self.gateway.ledger().first().context("nobody was charged")?.charge_id.clone();
         let crashed = matches!(crashed.outcome, Outcome::Exited(_));
         self.screen.said(CHARGE_ORDER, "crashes after the gateway has charged, before the charge is recorded");
 
         let started = Instant::now();
-        let second = answer(&self.until_free().await?)?;
+        let second = answer(&until_done(&self.lambda, CHARGE_ORDER, &order(0)).await?)?;
         let after = Seconds(started.elapsed());
         self.screen.said(
             CHARGE_ORDER,
             format_args!("took over {after} later, sent the same key to the gateway, recorded the charge"),
         );
-        let third = answer(&self.invoke(&order(0)).await?)?;
+        let third = answer(&invoke(&self.lambda, CHARGE_ORDER, &order(0)).await?)?;
         self.screen.said(CHARGE_ORDER, format_args!("called once more: replayed is {}", third["replayed"]));
         let same = |answer: &Value| answer["chargeId"] == charge;
         let is_replayed = same(&second) && same(&third) && second["replayed"] == false && third["replayed"] == true;
@@ -120,24 +104,6 @@ impl<'a> Act<'a> {
 
     fn charged(&self) -> usize {
         self.gateway.ledger().iter().filter(|entry| entry.executed).count()
-    }
-
-    async fn until_free(&self) -> anyhow::Result<Invocation> {
-        let started = Instant::now();
-        loop {
-            let invocation = self.invoke(&order(0)).await?;
-            match &invocation.outcome {
-                Outcome::Error { error_type, .. } if error_type == "LockHeld" => {}
-                Outcome::Answer(_) => return Ok(invocation),
-                other => bail!("{CHARGE_ORDER} returned no result: {other:?}"),
-            }
-            ensure!(started.elapsed() < PATIENCE, "the order of the crashed function is still held after {PATIENCE:?}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
-
-    async fn invoke(&self, order: &Value) -> anyhow::Result<Invocation> {
-        self.lambda.invoke(CHARGE_ORDER, &order.to_string()).await
     }
 }
 

@@ -1,22 +1,21 @@
 //! The part of the demo with several locks: transfers between accounts, and calls of a gateway with a limited number of
 //! connections. In both a process is killed.
 
-use super::MAX_CLOCK_SKEW;
+use super::gateway::{Gateway, Measured};
 use super::screen::{Screen, Seconds};
-use anyhow::{Context, bail, ensure};
+use super::stage::{Stage, answer, hurried, until_done};
+use anyhow::Context;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use lambda_lock_local::lambda::{Template, workspace};
-use lambda_lock_local::limited_gateway::Treatment;
-use lambda_lock_local::{Lambda, LimitedGateway, LocalDynamoDb, Outcome, client};
+use lambda_lock_local::{Lambda, client};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 pub(crate) const TRANSFER: &str = "transfer";
-pub(crate) const CALL_GATEWAY: &str = "call-gateway";
+/// The name under which `demo-function` is deployed to call the gateway.
+const CALLER: &str = "caller";
 /// Short, so that nobody waits for long for the leases of the killed processes.
 const TIMEOUT: Duration = Duration::from_millis(1500);
 const ACCOUNTS: u64 = 4;
@@ -25,8 +24,6 @@ const TRANSFERS: u64 = 16;
 const CONNECTIONS: u32 = 3;
 const CALLS: u64 = 24;
 const CALLERS: u64 = 6;
-/// How long each request may take, with all of its repetitions.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The accounts after all transfers.
 #[derive(Debug)]
@@ -42,10 +39,7 @@ pub(crate) struct Moved {
 /// What the gateway has measured.
 #[derive(Debug)]
 pub(crate) struct Called {
-    pub(crate) calls: u64,
-    pub(crate) most: u32,
-    pub(crate) connections: u32,
-    pub(crate) too_many: u64,
+    pub(crate) measured: Measured,
     pub(crate) killed: u32,
 }
 
@@ -53,35 +47,21 @@ pub(crate) struct Called {
 pub(crate) struct Act<'a> {
     screen: &'a Screen,
     lambda: Lambda,
-    gateway: LimitedGateway,
+    gateway: Gateway,
     dynamodb: Client,
 }
 
 impl<'a> Act<'a> {
-    /// Starts this part. The template's tables must exist already.
-    pub(crate) async fn begin(
-        screen: &'a Screen,
-        built: &BTreeMap<String, PathBuf>,
-        dynamodb: &LocalDynamoDb,
-    ) -> anyhow::Result<Self> {
-        let gateway = LimitedGateway::start(CONNECTIONS).await?;
-        gateway.treat(|_| Treatment { takes: Duration::from_millis(60), responds: true });
-        let template = Template::read(&workspace().join("template.yaml"))?;
-        let mut functions = template.functions(built, dynamodb.endpoint())?;
-        functions.retain(|function| [TRANSFER, CALL_GATEWAY].contains(&function.name.as_str()));
-        let skew = MAX_CLOCK_SKEW.as_millis().to_string();
-        let connections = CONNECTIONS.to_string();
-        for function in &mut functions {
-            function.timeout = TIMEOUT;
-            let own = [
-                ("GATEWAY_URL", gateway.url()),
-                ("GATEWAY_CONNECTIONS", &connections),
-                ("LOCK_MAX_CLOCK_SKEW_MS", &skew),
-            ];
-            function.environment.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        }
-        screen.title(format_args!("Two accounts in one commit, and at most {CONNECTIONS} calls of a gateway at once"));
-        Ok(Self { screen, lambda: Lambda::start(functions).await?, gateway, dynamodb: client(dynamodb.endpoint()) })
+    /// Starts this part.
+    pub(crate) async fn begin(stage: &Stage<'a>) -> anyhow::Result<Self> {
+        let gateway = Gateway::start(CONNECTIONS).await?;
+        let mut functions = stage.of_template(&[TRANSFER])?;
+        functions.push(stage.own(CALLER)?);
+        let own = [("GATEWAY_URL", gateway.url.as_str())];
+        let functions = functions.into_iter().map(|function| hurried(function, TIMEOUT, &own)).collect();
+        let title = format!("Two accounts in one commit, and at most {CONNECTIONS} calls of a gateway at once");
+        let dynamodb = client(stage.dynamodb.endpoint());
+        Ok(Self { screen: stage.screen, lambda: stage.begin(title, functions).await?, gateway, dynamodb })
     }
 
     /// Callers move amounts between accounts, and request each transfer twice. One process is killed.
@@ -115,14 +95,12 @@ impl<'a> Act<'a> {
     /// Callers call the gateway. One process is killed.
     pub(crate) async fn a_gateway_is_called(&self) -> anyhow::Result<Called> {
         let started = Instant::now();
-        let call = |number| json!({ "request": { "number": number } });
-        let (_, killed) = tokio::try_join!(self.all(CALL_GATEWAY, CALLS, call), self.kill(CALL_GATEWAY))?;
+        let call = |_| json!({ "key": "gateway", "places": CONNECTIONS });
+        let (_, killed) = tokio::try_join!(self.all(CALLER, CALLS, call), self.kill(CALLER))?;
         let (measured, took) = (self.gateway.measured(), Seconds(started.elapsed()));
         let most = measured.most;
-        self.screen
-            .said(CALL_GATEWAY, format_args!("{CALLS} calls by {CALLERS} callers, at most {most} at once; {took}"));
-        let too_many = measured.too_many;
-        Ok(Called { calls: measured.calls, most, connections: CONNECTIONS, too_many, killed })
+        self.screen.said("gateway", format_args!("{CALLS} calls by {CALLERS} callers, at most {most} at once; {took}"));
+        Ok(Called { measured, killed })
     }
 
     /// Invokes a function for each number, and again until it returns a result. Returns the results.
@@ -135,12 +113,12 @@ impl<'a> Act<'a> {
         let mut callers = JoinSet::new();
         for caller in 0..CALLERS {
             let numbers = (caller..count).step_by(CALLERS as usize);
-            let requests: Vec<_> = numbers.map(|number| (number, request(number).to_string())).collect();
+            let requests: Vec<_> = numbers.map(|number| (number, request(number))).collect();
             let lambda = self.lambda.clone();
             callers.spawn(async move {
                 let mut answers = Vec::new();
                 for (number, request) in requests {
-                    answers.push((number, until_done(&lambda, function, &request).await?));
+                    answers.push((number, answer(&until_done(&lambda, function, &request).await?)?));
                 }
                 anyhow::Ok(answers)
             });
@@ -160,21 +138,6 @@ impl<'a> Act<'a> {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let victim = self.lambda.environments(function).into_iter().next_back().context("no process is left")?;
         Ok(u32::from(self.lambda.kill(victim).is_ok()))
-    }
-}
-
-async fn until_done(lambda: &Lambda, function: &str, request: &str) -> anyhow::Result<Value> {
-    let started = Instant::now();
-    loop {
-        let invocation = lambda.invoke(function, request).await?;
-        match &invocation.outcome {
-            Outcome::Answer(answer) => return Ok(serde_json::from_str(answer)?),
-            // The lock is held, or the process was killed.
-            Outcome::Error { error_type, .. } if error_type.starts_with("Lock") => {}
-            Outcome::Exited(_) | Outcome::TimedOut | Outcome::InitFailed(_) => {}
-            Outcome::Error { .. } => bail!("{function} failed: {:?}\n{}", invocation.outcome, invocation.logs),
-        }
-        ensure!(started.elapsed() < PATIENCE, "{function} did not succeed within {PATIENCE:?}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Options;
 use super::functions::{CleanUp, Deadline, SecondOwner};
+use super::gateway::Measured;
 use super::ledger::Ledger;
 use super::message::About;
 use super::orders::{Crash, Delivered};
@@ -178,14 +179,12 @@ fn moved(moved: &Moved) -> bool {
 }
 
 fn called(called: &Called) -> bool {
-    let Called { calls, most, connections, too_many, killed } = called;
-    let good = *too_many == 0 && most <= connections && *killed > 0;
+    let Called { measured: Measured { limit, calls, most, too_many, .. }, killed } = called;
+    let good = *too_many == 0 && most <= limit && *killed > 0;
     let were = if good { "were" } else { "were not" };
     screen::check(
         good,
-        format_args!(
-            "at most {connections} calls {were} inside of the gateway at once: {calls} calls; killed: {killed}"
-        ),
+        format_args!("at most {limit} calls {were} inside of the gateway at once: {calls} calls; killed: {killed}"),
     );
     good
 }
