@@ -234,6 +234,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_holder_whose_clock_is_behind_relies_on_its_lease_only_until_others_may_take_it() {
+        let bounds = |skew| ClockBounds::default().with_max_clock_skew(Some(Duration::from_millis(skew)));
+        // DynamoDB's clock was up to a second ahead of what it shows.
+        let server = ServerTime { sent: Instants::default(), millis: 10_000 };
+        let now = Now { server: Some(server), ..Now::default() };
+        let left = |skew, ends| now.until_end(Instants::default(), 7_000, ends, &bounds(skew)).as_millis();
+        // By its own clock, 4 s are left. Others take over at 11 s and the skew, when DynamoDB may be at 11 s already.
+        assert_eq!([2_000, 1_500, 1_000].map(|skew| left(skew, 11_000)), [2_000, 1_500, 1_000]);
+        // No skew of less than a second covers the second to which DynamoDB's clock is shown.
+        assert_eq!([900, 0].map(|skew| left(skew, 11_000)), [1_000, 1_000]);
+    }
+
+    #[test]
     fn a_key_attribute_of_another_type_is_a_matter_of_the_table() {
         for message in [
             "The provided key element does not match the schema",

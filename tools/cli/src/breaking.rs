@@ -27,8 +27,13 @@ pub(crate) async fn break_lock(connection: &connection::Options, options: &Break
             return Err(changed());
         }
         let state = State::of(&lock, SystemTime::now(), connection.max_clock_skew());
-        if state == State::Dead {
-            screen::tell("Its lease has ended: the next acquire takes it over without a break.");
+        match (state, &lock.freeze_reason) {
+            (_, Some(reason)) => screen::tell(format!(
+                "It is frozen: nobody is granted it until it is thawed, whether it is broken or not. The reason: {}",
+                plain(reason)
+            )),
+            (State::Dead, None) => screen::tell("Its lease has ended: the next acquire takes it over without a break."),
+            _ => {}
         }
         let holder = plain(&lock.holder);
         confirm(&format!(
@@ -42,9 +47,23 @@ pub(crate) async fn break_lock(connection: &connection::Options, options: &Break
         ReleaseOutcome::AlreadyGone if locks.peek(key.clone()).await?.is_none() => return Err(missing()),
         ReleaseOutcome::AlreadyGone => return Err(changed()),
     }
+    // Nobody holds it any more, but a frozen lock is not free. Who may not read it is told of the break alone.
+    let broken = locks.peek(key.clone()).await.ok().flatten();
+    let is_frozen = broken.is_some_and(|lock| lock.freeze_reason.is_some());
     let mut out = anstream::stdout();
     if json {
-        writeln!(out, "{}", screen::json(&json!({"key": key.key(), "free": true}))?)?;
+        let mut said = json!({"key": key.key(), "free": !is_frozen});
+        if is_frozen {
+            said["frozen"] = true.into();
+        }
+        writeln!(out, "{}", screen::json(&said)?)?;
+    } else if is_frozen {
+        let style = screen::DOUBTFUL;
+        writeln!(
+            out,
+            "{STRONG}{shown}{STRONG:#} is {style}frozen{style:#}: nobody is granted it until it is thawed. Its holder may still \
+             run until its next renewal."
+        )?;
     } else {
         let style = screen::GOOD;
         writeln!(

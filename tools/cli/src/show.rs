@@ -103,9 +103,16 @@ pub(crate) async fn show(connection: &connection::Options, options: &ShowOptions
             for (key, place) in &places {
                 let (key, holder) = (plain(&key.to_string()), plain(&place.holder));
                 match state_of(place) {
+                    State::Released if place.freeze_reason.is_some() => {
+                        writeln!(out, "  {STRONG}{key}{STRONG:#} is frozen.")?
+                    }
                     State::Released => writeln!(out, "  {STRONG}{key}{STRONG:#} is free.")?,
                     State::Dead => writeln!(out, "  {STRONG}{key}{STRONG:#} is dead: {holder} did not release it.")?,
                     _ => writeln!(out, "  {STRONG}{key}{STRONG:#} is held by {holder}.")?,
+                }
+                if let Some(reason) = &place.freeze_reason {
+                    let reason = plain(reason);
+                    writeln!(out, "    Nobody else is granted it until it is thawed. It is frozen, because: {reason}")?;
                 }
             }
             writeln!(

@@ -64,12 +64,21 @@ where
             // Owners of this crate have at most this length. Another client's may be as large as a
             // row.
             let holder = beginning(&held.holder, LONGEST_NAME);
-            tracing::info!(holder, "somebody else runs the job");
+            let frozen = held.freeze_reason.as_deref().map(|reason| beginning(reason, LONGEST_NAME));
+            match frozen {
+                Some(reason) => tracing::warn!(holder, reason, "the job is frozen: nobody but this holder runs it"),
+                None => tracing::info!(holder, "somebody else runs the job"),
+            }
             match tick {
                 Some(tick) if !is_done(&tick, deps).await? => Err(Failure::held(format!(
-                    "{} runs the job, and this tick was not done; deliver it again",
-                    quoted(holder)
+                    "{}, and this tick was not done; deliver it again",
+                    match frozen {
+                        Some(reason) => format!("the job is frozen, because: {}", quoted(reason)),
+                        None => format!("{} runs the job", quoted(holder)),
+                    }
                 ))),
+                // Whoever held it last may have released it: nobody need be at work.
+                _ if frozen.is_some() => Ok(json!({ "ran": false, "frozen": frozen, "holder": holder })),
                 _ => Ok(json!({ "ran": false, "holder": holder })),
             }
         }

@@ -269,6 +269,25 @@ async fn an_event_without_a_time_is_refused_where_it_counts_and_nowhere_else() {
 }
 
 #[tokio::test]
+async fn a_frozen_job_is_not_told_as_another_run() {
+    let server = DynamoDb::start().await;
+    let [plain, once] = [&[][..], &[ONCE_PER_TICK]].map(|environment| deps(&server, environment).unwrap());
+    let locks = server.config(&[]).unwrap().locks().unwrap();
+    locks.freeze("job/scheduled-job", "ticket 4711").await.unwrap();
+
+    let answer = handler(tick(), &plain).await.unwrap();
+    assert_eq!([&answer["ran"], &answer["frozen"]], [&json!(false), &json!("ticket 4711")]);
+    assert_failure(
+        handler(tick_at("2026-07-01T12:00:00Z"), &once).await,
+        "LockHeld",
+        "frozen, because: \"ticket 4711\"",
+    );
+
+    locks.thaw("job/scheduled-job").await.unwrap();
+    assert_eq!(handler(tick(), &plain).await.unwrap()["ran"], true);
+}
+
+#[tokio::test]
 async fn an_invocation_without_time_left_is_lock_unknown() {
     let server = DynamoDb::start().await;
     let spent = event(&json!({}), -1.0);

@@ -28,7 +28,7 @@ fn introduction(results: &Results) -> String {
     let mut text = format!(
         "# Benchmarks\n\n\
          Measured on {date} by one command, on one emulator, all clients in turns:\n\n\
-         ```text\ninterop/build\ncargo run --profile bench -p lambda-lock-bench -- compare\n```\n\n\
+         ```text\nproof/interop/build\ncargo run --profile bench -p lambda-lock-bench -- compare\n```\n\n\
          It writes this file and the raw data ([`proof/bench/results/raw.json`](proof/bench/results/raw.json)). CI runs \
          only a short form of it. Compare the ratios, not the times: the times are those of a \
          loopback connection to an embedded DynamoDB, not of AWS.\n\n\

@@ -38,6 +38,21 @@ async fn freeze_and_thaw() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nothing_says_that_a_frozen_lock_is_free() {
+    let place = Place::new().await;
+    let seen = place.held("sem/1", "host-a/17").await.save().version().to_owned();
+    for key in ["sem/0", "sem/1"] {
+        place.run(&["freeze", key, "--yes", "--reason", "a migration"]).await.done();
+    }
+    golden(&place, "show-semaphore-frozen", &["show", "sem"]).await;
+    let broken = ["break", "sem/1", "--seen", &seen, "--reason", "stuck"];
+    golden(&place, "break-frozen-without-yes", &broken).await;
+    golden(&place, "break-frozen", &[&broken[..], &["--yes"]].concat()).await;
+    golden(&place, "break-frozen-json", &[&broken[..], &["--yes", "--json"]].concat()).await;
+    assert_eq!(place.run(&["run", "sem/1", "--", "echo", "ran"]).await.code(), 75);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_freeze_makes_no_row_where_a_record_of_work_belongs() {
     let place = Place::new().await;
     let why = ["--reason", "r"];

@@ -50,7 +50,10 @@ pub(crate) fn shell(place: &Place, shell: &str) -> Command {
         std::env::join_paths(std::iter::once(binaries.to_owned()).chain(std::env::split_paths(&others))).unwrap();
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("session");
     std::fs::create_dir_all(&directory).unwrap();
-    // As in a clone.
+    // As in a clone, which may have moved since.
+    if !directory.join("docs").exists() {
+        let _ = std::fs::remove_file(directory.join("docs"));
+    }
     let _ =
         std::os::unix::fs::symlink(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs"), directory.join("docs"));
     let mut shell = Command::new(shell);
