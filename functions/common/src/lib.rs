@@ -8,7 +8,7 @@
 //! | `environment` | variables; a wrong one stops the start with a message that names it |
 //! | `event` | reads the fields of a request, and refuses a wrong field by its name |
 //! | `failure` | errors with a name, and one log line for each |
-//! | `lease` | work under a lock that a handler holds by hand |
+//! | `lease` | the budget of an invocation, and work under a lock that a handler holds by hand |
 //! | `metrics` | one line of metrics for each invocation |
 //! | `quote` | shortens texts of other clients in errors |
 //! | `restore` | what is done after a restore from a snapshot |
@@ -37,7 +37,7 @@ pub use config::Config;
 pub use environment::{ConfigError, Environment, flag, may_simulate, optional, process, required};
 pub use event::{Event, Fields, seconds_json};
 pub use failure::{AfterWork, Failure, LONGEST_MESSAGE, with_causes};
-pub use lease::within_lease;
+pub use lease::{budget, within_lease};
 pub use metrics::count_keys;
 pub use quote::{LONGEST_QUOTE, beginning, quoted, short};
 pub use start::{run, start};

@@ -2,9 +2,9 @@
 
 use crate::accounts::{Accounts, Done};
 use crate::request::Transfer;
-use lambda_lock::{Budget, DEFAULT_GRACE, Error, LockClient, LockKey, LockSet, ReleaseAllOutcome};
-use lambda_lock_functions::{AfterWork, Config, ConfigError, Environment, Event, Failure};
-use lambda_runtime::{Context, LambdaEvent};
+use lambda_lock::{Budget, Error, LockClient, LockKey, LockSet, ReleaseAllOutcome};
+use lambda_lock_functions::{AfterWork, Config, ConfigError, Environment, Event, Failure, budget};
+use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl Deps {
 /// Does the transfer of an event, or returns its stored result if it was done before.
 pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Value, Failure> {
     let transfer = Transfer::read(&event.payload)?;
-    let budget = budget(event.context);
+    let budget = budget(event.context, TO_ANSWER);
     let (done, replayed) = move_amount(transfer, &budget, deps).await?;
     let Done { transfer, from_balance, to_balance, fencing_token } = done;
     Ok(json!({
@@ -50,12 +50,6 @@ pub(crate) async fn handler(event: LambdaEvent<Event>, deps: &Deps) -> Result<Va
         "fencingToken": fencing_token,
         "replayed": replayed,
     }))
-}
-
-/// A budget that ends before the invocation does. Its grace covers the rest.
-fn budget(mut context: Context) -> Budget {
-    context.deadline = context.deadline.saturating_sub(TO_ANSWER.as_millis() as u64);
-    Budget::from(&context).grace(DEFAULT_GRACE + TO_ANSWER)
 }
 
 async fn move_amount(transfer: Transfer, budget: &Budget, deps: &Deps) -> Result<(Done, bool), Failure> {
