@@ -4,6 +4,7 @@ use crate::place::{Ended, Place};
 use crate::run::{break_it, ended, file, is_running, millis, run, signal, spawned, written};
 use lambda_lock_testkit::soon_so;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
+use std::io::Write;
 use std::path::PathBuf;
 use tokio::process::Command;
 use tokio::time::sleep;
@@ -100,11 +101,16 @@ async fn a_lock_that_was_broken_is_lost_also_when_nobody_has_acquired_it_since()
     assert!(ended.err.contains("the command ended with exit code 0"), "{ended:?}");
 }
 
+/// Not `eprintln!`, because the test harness would hold it back.
+fn skipped(what: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: a test of run that needs {what}");
+}
+
 /// `lambda-lock` without the right to signal other users. Only root can start commands as another user. Prints why there is
 /// none.
 fn without_rights(place: &Place, options: &[&str], script: &str) -> Option<Command> {
     if !geteuid().is_root() || std::process::Command::new("setpriv").arg("--version").output().is_err() {
-        println!("skipped: it needs root and setpriv, to start a command as another user");
+        skipped("root and setpriv, to start a command as another user");
         return None;
     }
     let inner = run(place, options, script);
@@ -196,7 +202,7 @@ async fn where_proc_is_missing_it_is_said() {
         command
     };
     if !hidden("true").output().is_ok_and(|output| output.status.success()) {
-        println!("skipped: it needs unshare and a user namespace, to hide /proc");
+        skipped("unshare and a user namespace, to hide /proc");
         return;
     }
     let inner = run(&place, &[], "echo ran");
