@@ -8,6 +8,7 @@ mod serve;
 
 use clap::{Parser, Subcommand};
 use lambda_lock_local::LocalDynamoDb;
+use lambda_lock_local::lambda::is_clone;
 use std::process::ExitCode;
 
 /// Run lambda-lock on your own machine, without an AWS account.
@@ -31,7 +32,12 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let command = Cli::parse().command;
+    if matches!(command, Command::Demo(_) | Command::Local(_)) && !is_clone() {
+        eprintln!("error: this needs the functions of lambda-lock: run `cargo demo` or `cargo local` in a clone of it");
+        return ExitCode::from(2);
+    }
+    let done = match command {
         Command::Demo(options) => demo::run(options).await,
         Command::Local(options) => serve::run(options).await,
         Command::Dynamodb => dynamodb().await,

@@ -54,14 +54,19 @@ impl LocalDynamoDb {
         Ok(Self { endpoint, _serving: Box::new(serving) })
     }
 
-    /// Starts an empty DynamoDB on a port that the system chooses, in a process of its own. The first call compiles its
-    /// program in the clone that this package is part of, which takes some minutes once.
+    /// Starts an empty DynamoDB on a port that the system chooses, in a process of its own. Its program is the
+    /// `lambda-lock-local` in `PATH`. Where this package is part of a clone, the first call compiles the program there, which
+    /// takes some minutes once.
     ///
     /// # Errors
     /// Returns an error if the program cannot be built or started.
     #[cfg(not(feature = "embedded"))]
     pub async fn in_memory() -> anyhow::Result<Self> {
         static PROGRAM: tokio::sync::OnceCell<std::path::PathBuf> = tokio::sync::OnceCell::const_new();
+        if !crate::lambda::is_clone() {
+            let install = concat!("run `cargo install --locked lambda-lock-local@", env!("CARGO_PKG_VERSION"), "` once");
+            return Self::of_program(Path::new("lambda-lock-local")).await.context(install);
+        }
         let build = async || {
             let mut built = crate::lambda::cargo_build(&["--bin", "lambda-lock-local"]).await?;
             built.remove("lambda-lock-local").context("cargo has built no lambda-lock-local")

@@ -55,6 +55,11 @@ pub fn workspace() -> &'static Path {
     local.ancestors().nth(2).unwrap_or(local)
 }
 
+/// Whether this package is part of a clone, so that its workspace can be built. Otherwise it comes from a registry.
+pub fn is_clone() -> bool {
+    workspace().join("template.yaml").exists()
+}
+
 /// Returns the name and the path of the binary in this line of cargo's output.
 fn binary(line: &[u8]) -> Option<(String, PathBuf)> {
     #[derive(Deserialize)]

@@ -33,7 +33,7 @@ mod runtime_api;
 mod snapstart;
 mod template;
 
-pub use build::{build, cargo_build, workspace};
+pub use build::{build, cargo_build, is_clone, workspace};
 pub use handle::{InvokeError, Lambda};
 pub use invocation::{Invocation, Outcome};
 pub use logs::LogLine;
