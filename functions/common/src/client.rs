@@ -118,6 +118,7 @@ pub(crate) fn http(config: &Config) -> Result<SharedHttpClient, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_support::variables;
     use aws_sdk_dynamodb::config::Credentials;
     use aws_sdk_dynamodb::error::{DisplayErrorContext, SdkError};
     use aws_smithy_runtime_api::client::http::{
@@ -140,10 +141,8 @@ mod tests {
             ("AWS_ACCESS_KEY_ID", "id"),
             ("AWS_SECRET_ACCESS_KEY", "secret"),
         ];
-        let value = |name: &str| {
-            environment.iter().chain(more).find(|(known, _)| *known == name).map(|(_, value)| (*value).into())
-        };
-        sdk_config(&Config::read(&|name| Ok(value(name))).unwrap()).unwrap()
+        let all = [&environment, more].concat();
+        sdk_config(&Config::read(&variables(&all)).unwrap()).unwrap()
     }
 
     /// The root certificates are read when a connector is made. A certificate that cannot be read would panic there.

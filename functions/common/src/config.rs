@@ -286,6 +286,7 @@ fn is_http(url: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_support::variables;
 
     const LAMBDA: [(&str, &str); 5] = [
         ("LOCK_TABLE", "locks"),
@@ -296,11 +297,7 @@ mod tests {
     ];
 
     fn with(changes: &[(&str, &str)]) -> Result<Config, ConfigError> {
-        let value = |name: &str| {
-            let all = changes.iter().chain(&LAMBDA);
-            all.clone().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
-        };
-        let config = Config::read(&|name| Ok(value(name)))?;
+        let config = Config::read(&variables(&[changes, &LAMBDA].concat()))?;
         config.locks().map(|_| config)
     }
 

@@ -155,6 +155,7 @@ fn is_of_a_handled_failure(event: &Metadata<'_>) -> bool {
 mod tests {
     use super::*;
     use crate::metrics::requests_counted;
+    use crate::test_support::variables;
     use lambda_lock::{Budget, LockKey};
     use serde_json::Value;
     use std::io;
@@ -262,8 +263,7 @@ mod tests {
             // Nobody listens there.
             ("AWS_ENDPOINT_URL", "http://127.0.0.1:1"),
         ];
-        let value = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
-        let locks = Config::read(&|name| Ok(value(name))).unwrap().locks().unwrap();
+        let locks = Config::read(&variables(&environment)).unwrap().locks().unwrap();
         let _guard = tracing::subscriber::set_default(subscriber(LevelFilter::ERROR, true, io::sink));
         let counted = requests_counted(async {
             let budget = Budget::lasting(Duration::from_millis(100));

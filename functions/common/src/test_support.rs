@@ -23,6 +23,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// An environment with these variables. Of two with one name the first counts.
+pub fn variables(all: &[(&str, &str)]) -> impl Fn(&str) -> Result<Option<String>, ConfigError> {
+    move |name| Ok(all.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+}
+
 /// The lock table of [`DynamoDb::start`].
 pub const TABLE: &str = "locks";
 
@@ -70,11 +75,7 @@ impl DynamoDb {
             ("AWS_SECRET_ACCESS_KEY", "test"),
             ("AWS_ENDPOINT_URL_DYNAMODB", &self.url),
         ];
-        let value = |name: &str| {
-            let found = environment.iter().chain(&lambda).find(|(known, _)| *known == name);
-            found.map(|(_, value)| (*value).to_owned())
-        };
-        Config::read(&|name| Ok(value(name)))
+        Config::read(&variables(&[environment, &lambda].concat()))
     }
 
     /// Returns a lock client that uses this server.

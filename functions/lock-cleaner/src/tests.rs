@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::types::{
     ScalarAttributeType,
 };
 use lambda_lock::{LockClient, LockKey};
-use lambda_lock_functions::test_support::{DynamoDb, TABLE, assert_failure, event, pause};
+use lambda_lock_functions::test_support::{DynamoDb, TABLE, assert_failure, event, pause, variables};
 use lambda_lock_functions::{ConfigError, Failure};
 use lambda_lock_local::TaskTokens;
 use lambda_lock_local::authorize::{AuthorizingProxy, Call, Fate, Grant, Role};
@@ -42,8 +42,7 @@ async fn server(sort_key: Option<&str>) -> DynamoDb {
 }
 
 fn deps(server: &DynamoDb, environment: &[(&str, &str)]) -> Result<Deps, ConfigError> {
-    let value = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-    Deps::new(&server.config(environment)?, &|name| Ok(value(name)))
+    Deps::new(&server.config(environment)?, &variables(environment))
 }
 
 /// Returns the event of a state machine's execution, with these fields in `detail`.

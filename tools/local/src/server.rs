@@ -64,7 +64,8 @@ impl LocalDynamoDb {
     pub async fn in_memory() -> anyhow::Result<Self> {
         static PROGRAM: tokio::sync::OnceCell<std::path::PathBuf> = tokio::sync::OnceCell::const_new();
         if !crate::lambda::is_clone() {
-            let install = concat!("run `cargo install --locked lambda-lock-local@", env!("CARGO_PKG_VERSION"), "` once");
+            let install =
+                concat!("run `cargo install --locked lambda-lock-local@", env!("CARGO_PKG_VERSION"), "` once");
             return Self::of_program(Path::new("lambda-lock-local")).await.context(install);
         }
         let build = async || {

@@ -20,7 +20,7 @@ mod workflows;
 use crate::deps::Deps;
 use crate::handler::handler;
 use crate::trust::Trust;
-use lambda_lock_functions::test_support::{DynamoDb, TABLE, event};
+use lambda_lock_functions::test_support::{DynamoDb, TABLE, event, variables};
 use lambda_lock_functions::{Config, ConfigError, Failure, Waker};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -61,8 +61,7 @@ impl Function {
 }
 
 fn deps(server: &DynamoDb, environment: &[(&str, &str)]) -> Result<Deps, ConfigError> {
-    let value = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-    Deps::new(&server.config(environment)?, &|name| Ok(value(name)))
+    Deps::new(&server.config(environment)?, &variables(environment))
 }
 
 /// The trust of an empty environment.

@@ -5,7 +5,7 @@ use crate::{handler, run};
 use charge_order::{Charged, Deps, Receipt};
 use lambda_lock::Budget;
 use lambda_lock_functions::Failure;
-use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event, pause};
+use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event, pause, variables};
 use lambda_lock_local::PaymentGateway;
 use lambda_lock_local::gateway::Conduct;
 use lambda_lock_testkit::takes;
@@ -25,8 +25,7 @@ impl Function {
         let gateway = PaymentGateway::start().await.unwrap();
         let environment =
             [("ORDERS_TABLE", "orders"), ("PAYMENT_GATEWAY_URL", gateway.url()), ("ALLOW_SIMULATE", "true")];
-        let value = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
-        let deps = Deps::new(&server.config(&[]).unwrap(), &|name| Ok(value(name).map(ToString::to_string))).unwrap();
+        let deps = Deps::new(&server.config(&[]).unwrap(), &variables(&environment)).unwrap();
         Self { gateway, deps }
     }
 

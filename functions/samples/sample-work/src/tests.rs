@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
 use lambda_lock_functions::Failure;
-use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event};
+use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event, variables};
 use serde_json::{Value, json};
 
 async fn deps() -> Deps {
@@ -28,8 +28,7 @@ fn without_table(server: &DynamoDb) -> Deps {
 
 fn with(server: &DynamoDb, environment: &[(&str, &str)]) -> Deps {
     let all = [environment, &[("WORK_TABLE", "work")]].concat();
-    let value = |name: &str| all.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-    Deps::new(&server.config(&[]).unwrap(), &|name| Ok(value(name))).unwrap()
+    Deps::new(&server.config(&[]).unwrap(), &variables(&all)).unwrap()
 }
 
 async fn step(deps: &Deps, step: &str, token: u64, more: Value) -> Result<Value, Failure> {

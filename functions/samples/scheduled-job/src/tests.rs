@@ -2,7 +2,7 @@
 
 use crate::handler::{Deps, guarded, handler};
 use crate::work::WorkError;
-use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event, rfc3339};
+use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event, rfc3339, variables};
 use lambda_lock_functions::{ConfigError, Event, Failure};
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
@@ -13,8 +13,7 @@ fn tick() -> LambdaEvent<Event> {
 }
 
 fn deps(server: &DynamoDb, environment: &[(&str, &str)]) -> Result<Deps, ConfigError> {
-    let value = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-    Deps::new(&server.config(environment)?, &|name| Ok(value(name)))
+    Deps::new(&server.config(environment)?, &variables(environment))
 }
 
 async fn is_free(server: &DynamoDb, key: &str) -> bool {

@@ -3,7 +3,7 @@
 use crate::handler::{Deps, handler};
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::LockClient;
-use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event};
+use lambda_lock_functions::test_support::{DynamoDb, assert_failure, event, variables};
 use lambda_lock_functions::{ConfigError, Failure};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -58,8 +58,7 @@ impl Function {
 
 fn deps(server: &DynamoDb, environment: &[(&str, &str)]) -> Result<Deps, ConfigError> {
     let all = [environment, &[("ACCOUNTS_TABLE", "accounts"), ("TRANSFERS_TABLE", "transfers")]].concat();
-    let value = |name: &str| all.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-    Deps::new(&server.config(environment)?, &|name| Ok(value(name)))
+    Deps::new(&server.config(environment)?, &variables(&all))
 }
 
 fn transfer(amount: u64) -> Value {

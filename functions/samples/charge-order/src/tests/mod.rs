@@ -7,7 +7,7 @@ mod malformed;
 
 use crate::{Deps, handler};
 use aws_sdk_dynamodb::types::AttributeValue;
-use lambda_lock_functions::test_support::{DynamoDb, event};
+use lambda_lock_functions::test_support::{DynamoDb, event, variables};
 use lambda_lock_functions::{ConfigError, Failure};
 use lambda_lock_local::PaymentGateway;
 use serde_json::{Value, json};
@@ -64,8 +64,7 @@ impl Function {
 
 fn deps(server: &DynamoDb, environment: &[(&str, &str)]) -> Result<Deps, ConfigError> {
     let all = [environment, &[("ORDERS_TABLE", "orders")]].concat();
-    let value = |name: &str| all.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-    Deps::new(&server.config(environment)?, &|name| Ok(value(name)))
+    Deps::new(&server.config(environment)?, &variables(&all))
 }
 
 fn order() -> Value {
