@@ -29,6 +29,7 @@ use std::time::{Duration, SystemTime};
 /// | [`FailedBefore`](ErrorKind::FailedBefore) | [`failure`](Error::failure) |
 /// | [`OutOfTime`](ErrorKind::OutOfTime) | [`needed`](Error::needed), [`remaining`](Error::remaining) |
 /// | [`InvalidRecord`](ErrorKind::InvalidRecord) | [`invalid_attribute`](Error::invalid_attribute) |
+/// | [`Unknown`](ErrorKind::Unknown), and others of a call for several locks | [`may_be_held`](Error::may_be_held) |
 ///
 /// ```no_run
 /// # async fn example(locks: &lambda_lock::LockClient, budget: &lambda_lock::Budget) -> Result<(), lambda_lock::Error> {
@@ -53,6 +54,8 @@ struct Inner {
     kind: ErrorKind,
     message: String,
     detail: Detail,
+    /// The locks that may be held for the caller, although the call failed.
+    may_be_held: Vec<LockKey>,
     source: Option<BoxError>,
 }
 
@@ -270,6 +273,15 @@ impl Error {
         }
     }
 
+    /// The locks that may be held for this caller, although the call failed: all of them, where the text names only some. Each is
+    /// free at the latest when its lease ends. After an acquire or a release that is `Unknown`, look at them with
+    /// [`peek`](crate::LockClient::peek), or wait for so long. After a renewal or a commit, the guard holds them as before.
+    ///
+    /// Empty where the call is known to hold nothing.
+    pub fn may_be_held(&self) -> &[LockKey] {
+        &self.0.may_be_held
+    }
+
     /// The caller's own writes that were refused, so that the transaction was [cancelled](ErrorKind::Cancelled).
     /// Empty with every other kind.
     pub fn failed_writes(&self) -> &[FailedWrite] {
@@ -378,7 +390,7 @@ impl Error {
     }
 
     fn new(kind: ErrorKind, message: String) -> Self {
-        Self(Box::new(Inner { kind, message, detail: Detail::None, source: None }))
+        Self(Box::new(Inner { kind, message, detail: Detail::None, may_be_held: Vec::new(), source: None }))
     }
 
     fn with(mut self, detail: Detail) -> Self {
@@ -475,7 +487,56 @@ impl Error {
             Failure::Throttled => (ErrorKind::Unavailable, Detail::None, true),
             Failure::OutcomeUnknown => (ErrorKind::Unknown, Detail::None, true),
         };
-        Self::new(kind, message).with(detail).because(cause.into().filter(|_| explained))
+        let mut error = Self::new(kind, message).with(detail).because(cause.into().filter(|_| explained));
+        let holds = matches!(operation, Operation::Acquire | Operation::Renew | Operation::Release | Operation::Commit);
+        if kind == ErrorKind::Unknown && holds {
+            error.0.may_be_held = keys.iter().map(|key| (*key).clone()).collect();
+        }
+        error
+    }
+
+    /// The error of a call that failed for some of its locks. What the caller can repair is worth more than what passes, and of that
+    /// an unknown outcome counts first. The other locks of unknown outcome are named too.
+    pub(crate) fn of_some_locks(operation: Operation, failed: Vec<(LockKey, Self)>) -> Option<Self> {
+        let rank = |error: &Self| match error.kind() {
+            ErrorKind::Unavailable => 2,
+            ErrorKind::Unknown => 1,
+            _ => 0,
+        };
+        let keys_of = |kind| failed.iter().filter(move |(_, error)| error.kind() == kind).map(|(key, _)| key.clone());
+        let (unknown, throttled): (Vec<_>, Vec<_>) =
+            (keys_of(ErrorKind::Unknown).collect(), keys_of(ErrorKind::Unavailable).collect());
+        let (_, error) = failed.into_iter().min_by_key(|(_, error)| rank(error))?;
+        Some(match error.kind() {
+            ErrorKind::Unknown => Self::of_failed_locks(
+                Failure::OutcomeUnknown,
+                operation,
+                &unknown.iter().collect::<Vec<_>>(),
+                error.0.source,
+            ),
+            ErrorKind::Unavailable => Self::of_failed_locks(
+                Failure::Throttled,
+                operation,
+                &throttled.iter().collect::<Vec<_>>(),
+                error.0.source,
+            ),
+            _ => error.and_may_be_held(&unknown.iter().collect::<Vec<_>>()),
+        })
+    }
+
+    /// Of a call that has released whatever it may have had since.
+    pub(crate) fn and_holds_nothing(mut self) -> Self {
+        self.0.may_be_held.clear();
+        self
+    }
+
+    /// Names also these locks, which may be held until their leases end.
+    pub(crate) fn and_may_be_held(mut self, keys: &[&LockKey]) -> Self {
+        if !keys.is_empty() {
+            self.0.message.push_str(&format!("; {} may be held until the lease ends", Locks(keys)));
+            self.0.may_be_held.extend(keys.iter().map(|key| (*key).clone()));
+        }
+        self
     }
 
     pub(crate) fn lost(key: &LockKey) -> Self {

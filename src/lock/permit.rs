@@ -12,8 +12,8 @@ use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::{Blocked, Error};
 use lambda_lock_protocol::{
-    self as protocol, AcquiredPlace, Attribute, Invalid, LONGEST_LEASE, LockKey, Named, Observation, Operation, Places,
-    WantedPlace,
+    self as protocol, AcquiredPlace, Attribute, FailedAcquire, Invalid, LONGEST_LEASE, LockKey, Named, Observation,
+    Operation, Places, WantedPlace,
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -124,7 +124,8 @@ impl<'a> Semaphore<'a> {
     /// # Errors
     /// Returns the errors of [`acquire`](crate::LockClient::acquire). A semaphore is full when all of its places were seen
     /// held: `Held`, with all holders in [`Error::blocked`]. [`Error::held`] is the one whose place can be free first.
-    /// Returns `Unknown` instead, when a request for a place had no response: that place may be this call's until its lease ends.
+    /// Returns `Unknown` instead, when a request for a place had no response: that place may be this call's until its lease ends, and
+    /// [`Error::may_be_held`] has it.
     /// Returns `InvalidRequest` for a semaphore of 0 or more than 1,000 places.
     ///
     /// # Requests and IAM actions
@@ -333,7 +334,11 @@ impl<'a, Mode> PermitRequest<'a, Mode> {
                 };
                 Ok(TryAcquiredPermit::Full(holders.into_iter().map(blocked).collect()))
             }
-            Err(failure) => Err(Error::of_failure(failure, Operation::Acquire, &of, cause)),
+            Err(FailedAcquire { failure, of: places }) => {
+                let keys: Vec<LockKey> = places.into_iter().map(|place| self.places.key(place)).collect();
+                let keys = if keys.is_empty() { vec![&of] } else { keys.iter().collect() };
+                Err(Error::of_failed_locks(failure, Operation::Acquire, &keys, cause))
+            }
         };
         match &ended {
             Ok(TryAcquiredPermit::Granted(permit)) => report.granted("acquire", &of, permit.fencing_token()),

@@ -58,6 +58,11 @@ async fn a_call_that_never_hears_ends_as_unknown_within_its_budget() {
     let error = process.locks("me").semaphore("gateway", 4).acquire().within(&budget).await.unwrap_err();
     assert!(error.is_unknown() && error.to_string().contains("gateway"), "{error:?}");
     assert!(began.elapsed() < secs(3), "{:?}", began.elapsed());
+    // It has left one place after the other.
+    let bodies: String = process.take_sent().into_iter().map(|sent| sent.body).collect();
+    let asked: Vec<String> =
+        (0..4).map(|place| format!("gateway/{place}")).filter(|key| bodies.contains(key)).collect();
+    assert_eq!(error.may_be_held().iter().map(|key| key.key().to_owned()).collect::<Vec<_>>(), asked);
 }
 
 /// The request may be applied after everything else, whatever became of the release. It would be refused then only if the

@@ -9,6 +9,7 @@ mod holding;
 mod in_order;
 mod invalid;
 mod lost_answers;
+mod may_be_held;
 mod random;
 mod refused;
 mod waiting;
@@ -60,6 +61,11 @@ fn tokens(table: &Table, keys: &[&str]) -> Vec<u64> {
 /// The names of the keys that the error says are blocked.
 fn blocked(error: &Error) -> Vec<String> {
     error.blocked().iter().map(|one| one.key.key().to_owned()).collect()
+}
+
+/// The names of the keys that the error says may be held.
+fn may_be_held(error: &Error) -> Vec<&str> {
+    error.may_be_held().iter().map(lambda_lock::LockKey::key).collect()
 }
 
 fn released(table: &Table, keys: &[&str]) -> Vec<bool> {

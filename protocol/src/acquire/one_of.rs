@@ -19,6 +19,7 @@
 
 use super::candidate::Candidate;
 use super::options::{AcquireOptions, Acquired, HolderSeen, Queueing, Reclaim};
+use super::together::FailedAcquire;
 use super::{Seen, acquire_reporting};
 use crate::backoff::{Backoff, OutOfTime, Retry};
 use crate::failure::Failure;
@@ -100,12 +101,14 @@ pub enum AcquiredPlace {
 /// Acquires one of several places. Waits for one for as long as [`Now`] allows.
 ///
 /// `options` are those of each place. Their key and observation do not count. They reclaim nobody, or the same owner.
+///
+/// A failure of unknown outcome is that of the places which the call may hold.
 pub async fn acquire_one_of(
     port: &mut impl Port,
     settings: &Settings,
     options: AcquireOptions,
     wanted: WantedPlace,
-) -> Result<AcquiredPlace, Failure> {
+) -> Result<AcquiredPlace, FailedAcquire> {
     let mut call = Call {
         settings,
         options,
@@ -339,7 +342,7 @@ impl Call<'_> {
         &mut self,
         port: &mut impl Port,
         ended: Result<AcquiredPlace, Failure>,
-    ) -> Result<AcquiredPlace, Failure> {
+    ) -> Result<AcquiredPlace, FailedAcquire> {
         for (place, attempt) in &self.left {
             for _ in 0..MOST_RELEASES {
                 let action = Action::release_of_attempt(*attempt, port.now().wall.millis);
@@ -351,8 +354,13 @@ impl Call<'_> {
             }
         }
         match ended {
-            Ok(AcquiredPlace::Full(_)) | Err(_) if !self.left.is_empty() => Err(Failure::OutcomeUnknown),
-            ended => ended,
+            Ok(AcquiredPlace::Full(_)) | Err(_) if !self.left.is_empty() => {
+                let mut of: Vec<usize> = self.left.iter().map(|(place, _)| *place).collect();
+                of.sort_unstable();
+                of.dedup();
+                Err(FailedAcquire { failure: Failure::OutcomeUnknown, of })
+            }
+            ended => ended.map_err(FailedAcquire::from),
         }
     }
 

@@ -28,7 +28,7 @@ use std::time::Duration;
 /// # Errors
 /// Returns the errors of [`acquire`](crate::LockClient::acquire), and releases what it had. A refusal names the one lock
 /// that it could not get, see [`Error::blocked`]. Returns `Unknown`, with that error as its source, where a lock could not be
-/// released, for whatever reason. It names the locks that may still be held, and the log says why.
+/// released, for whatever reason. [`Error::may_be_held`] has all locks that may still be held, and the log says why.
 ///
 /// # Requests and IAM actions
 /// It sends the requests of [`acquire`](crate::LockClient::acquire) for each lock, one after the other, and renewals of
@@ -161,7 +161,13 @@ impl AcquireInOrder<'_> {
     /// Gives the locks back, and returns why.
     async fn given_back(&self, locks: Vec<Lock>, why: Error) -> Error {
         let mut chain = LockChain::new(self.0.engine, locks);
-        given_up(&chain.give_back().await, why)
+        let left = chain.give_back().await;
+        if left.is_empty() {
+            return why;
+        }
+        // The lock that the call could not get may be held too, if that outcome is unknown.
+        let asked = why.may_be_held().to_vec();
+        may_hold(&left.into_iter().chain(&asked).collect::<Vec<_>>(), why)
     }
 
     /// A lock that was lost while the call waited is no reason to give up.
@@ -182,7 +188,7 @@ impl AcquireInOrder<'_> {
 
 /// The error of a call that gave its locks back. Some may have stayed behind.
 fn given_up(left: &[&LockKey], why: Error) -> Error {
-    if left.is_empty() { why } else { may_hold(left, why) }
+    if left.is_empty() { why.and_holds_nothing() } else { may_hold(left, why) }
 }
 
 /// Renews each lock as [`Lock::keep_alive`] does, but also after its lease has ended, because nobody works meanwhile. A renewal that

@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::error::Error;
 use futures_util::{FutureExt, StreamExt, stream};
-use lambda_lock_protocol::LockKey;
+use lambda_lock_protocol::{LockKey, Operation};
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -143,8 +143,9 @@ impl<Grants> HeldLocks<Grants> {
             return self.unless_lost(Ok(())).await;
         }
         let renewals = self.locks.iter_mut().map(|lock| Box::pin(lock.checkpoint()) as Task<'_, _>);
-        let renewed = at_once(renewals).await;
-        let failed = renewed.into_iter().filter_map(Result::err).next();
+        let renewed: Vec<Result<(), Error>> = at_once(renewals).await;
+        let failed = self.keys().cloned().zip(renewed).filter_map(|(key, renewed)| Some((key, renewed.err()?)));
+        let failed = Error::of_some_locks(Operation::Renew, failed.collect());
         self.unless_lost(failed.map_or(Ok(()), Err)).await
     }
 
@@ -186,8 +187,7 @@ impl<Grants> HeldLocks<Grants> {
             return done;
         }
         let error = self.lost_error();
-        self.give_back().await;
-        Err(error)
+        Err(error.and_may_be_held(&self.give_back().await))
     }
 
     /// Releases those that are not known to be lost, and ends the guard. A failure is logged. Does it once, and again

@@ -8,7 +8,7 @@ use crate::engine::budget::Budget;
 use crate::engine::error::{Error, ErrorKind};
 use crate::engine::report;
 use crate::lock::guard::Lock;
-use lambda_lock_protocol::{LockKey, Released, SavedLock};
+use lambda_lock_protocol::{LockKey, Operation, Released, SavedLock};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -26,8 +26,8 @@ pub enum ReleaseAllOutcome {
 /// A release of several locks before it is awaited. Await it to get a [`ReleaseAllOutcome`].
 ///
 /// # Errors
-/// Returns the errors of [`ReleaseRequest`](crate::ReleaseRequest), of one of the locks. The leases free the locks whose release
-/// failed.
+/// Returns the errors of [`ReleaseRequest`](crate::ReleaseRequest). [`Error::may_be_held`] has each lock whose release is of unknown
+/// outcome. The leases free the locks whose release failed.
 ///
 /// # Requests and IAM actions
 /// It sends the requests of [`ReleaseRequest`](crate::ReleaseRequest) for each lock, up to eight at once: `dynamodb:UpdateItem`.
@@ -165,21 +165,17 @@ impl ReleaseAll {
     async fn go(mut self, sleepers: &mut Vec<Sleeper>) -> Result<ReleaseAllOutcome, Error> {
         std::mem::replace(&mut self.checked, Ok(()))?;
         let mut gone = Vec::new();
-        let mut failed: Option<Error> = None;
+        let mut failed = Vec::new();
         for (key, released) in self.outcomes().await {
             match released {
                 Ok(Released::Released { to_wake }) => {
                     sleepers.extend(to_wake.map(|tickets| Sleeper::new(key, tickets)));
                 }
                 Ok(_) => gone.push(key),
-                // What can be repaired is worth more to the caller than what passes.
-                Err(error) if failed.as_ref().is_none_or(|known| passes(known) && !passes(&error)) => {
-                    failed = Some(error);
-                }
-                Err(_) => {}
+                Err(error) => failed.push((key, error)),
             }
         }
-        match failed {
+        match Error::of_some_locks(Operation::Release, failed) {
             Some(error) => Err(error),
             None if gone.is_empty() => Ok(ReleaseAllOutcome::Released),
             None => Ok(ReleaseAllOutcome::AlreadyGone(gone)),

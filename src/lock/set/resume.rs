@@ -9,7 +9,7 @@ use crate::lock::acquire::Reclaiming;
 use crate::lock::guard::Lock;
 use crate::lock::release::{Release, not_released};
 use crate::lock::resume::Resume;
-use lambda_lock_protocol::{AcquireAllOptions, Invalid, LockKey, Reclaim, SavedLock, WantedLock};
+use lambda_lock_protocol::{AcquireAllOptions, Invalid, LockKey, Operation, Reclaim, SavedLock, WantedLock};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -163,42 +163,43 @@ impl<Grants> ResumeAll<'_, Grants> {
         let resumed = at_once(resumes).await;
         let mut locks = Vec::new();
         let (mut lost, mut unresumed) = (Vec::new(), Vec::new());
-        let mut failed: Option<Error> = None;
+        let mut failed = Vec::new();
         for (saved, resumed) in saved.locks.into_iter().zip(resumed) {
             match resumed {
                 Ok(lock) => locks.push(lock),
                 Err(error) if error.is_lost() => lost.push(saved.key()),
                 Err(error) => {
+                    failed.push((saved.key(), error));
                     unresumed.push(saved);
-                    failed.get_or_insert(error);
                 }
             }
         }
         let mut set = HeldLocks::new(engine, locks);
         if !lost.is_empty() {
             // The others are of no use without these.
-            set.give_back().await;
+            let mut left: Vec<LockKey> = set.give_back().await.into_iter().cloned().collect();
             let releases: Vec<_> =
                 unresumed.into_iter().map(|saved| given_back(engine, saved, budget.as_ref())).collect();
-            at_once(releases).await;
-            return Err(Error::lost_locks(&lost.iter().collect::<Vec<_>>()));
+            left.extend(at_once(releases).await.into_iter().flatten());
+            let lost = Error::lost_locks(&lost.iter().collect::<Vec<_>>());
+            return Err(lost.and_may_be_held(&left.iter().collect::<Vec<_>>()));
         }
-        let Some(error) = failed else { return Ok(set) };
+        let Some(error) = Error::of_some_locks(Operation::Renew, failed) else { return Ok(set) };
         // The saved locks still represent the locks.
         set.locks.iter().for_each(Lock::abandon);
         Err(error)
     }
 }
 
-/// Releases a lock that was not resumed. A failure is only logged.
-fn given_back(engine: &Arc<Engine>, saved: SavedLock, budget: Option<&Budget>) -> Task<'static, ()> {
+/// Releases a lock that was not resumed. Returns its key if it may still be held.
+fn given_back(engine: &Arc<Engine>, saved: SavedLock, budget: Option<&Budget>) -> Task<'static, Option<LockKey>> {
     let key = saved.key();
     let release = Release::of_saved(engine, saved);
     let release = budget.into_iter().fold(release, |release, budget| release.within(budget));
     Box::pin(async move {
-        if let Err(error) = release.await {
-            not_released(&key, Some(error));
-        }
+        let error = release.await.err()?;
+        not_released(&key, Some(error));
+        Some(key)
     })
 }
 

@@ -7,8 +7,9 @@ use super::world::{Nanos, Role, State, World, nanos};
 use crate::ledger::Invariant;
 use lambda_lock_protocol::{
     AcquireAllOptions, AcquireOptions, Acquired, AcquiredAll, AcquiredPlace, AttributesChange, DataChange,
-    FailedCommit, Failure, Holding, LockKey, PendingCommit, Places, Queueing, Reclaim, ReleaseOptions, Settings, Value,
-    WantedLock, WantedPlace, acquire, acquire_all, acquire_one_of, commit, commit_and_release, release, renew, schema,
+    FailedAcquire, FailedCommit, Failure, Holding, LockKey, PendingCommit, Places, Queueing, Reclaim, ReleaseOptions,
+    Settings, Value, WantedLock, WantedPlace, acquire, acquire_all, acquire_one_of, commit, commit_and_release,
+    release, renew, schema,
 };
 use std::time::Duration;
 
@@ -218,7 +219,7 @@ impl Me {
                     self.has_nothing(&keys, &owner);
                 }
             }
-            Err(Failure::OutcomeUnknown) => {}
+            Err(FailedAcquire { failure: Failure::OutcomeUnknown, .. }) => {}
             Err(_) if again => {}
             Err(_) => self.has_nothing(&keys, &owner),
         }
