@@ -77,6 +77,11 @@ impl Deadline {
         Self { time: self.time.max(time), ..self }
     }
 
+    /// Shortens the time of the call to this.
+    pub(crate) fn at_most(self, time: Duration) -> Self {
+        Self { time: self.time.min(time), ..self }
+    }
+
     /// The lease that the call asks for at present.
     pub(crate) fn lease(&self, clock_bounds: &ClockBounds) -> Duration {
         self.lease.lease(clock_bounds)

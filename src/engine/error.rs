@@ -138,7 +138,8 @@ pub enum ErrorKind {
     /// could wait. Nothing was applied.
     Unavailable,
     /// Renew first, or leave the step to the next invocation. The lease or the budget does not cover the time that
-    /// was asked for. No request was sent. See [`Error::needed`] and [`Error::remaining`].
+    /// was asked for. No request was sent. Or the lease of an acquire [in order](crate::AcquireAll::in_order) is too short for the
+    /// response times: give a longer one. See [`Error::needed`] and [`Error::remaining`].
     OutOfTime,
     /// Fix the call. Either no request was sent, or DynamoDB found the request invalid.
     InvalidRequest,
@@ -436,7 +437,8 @@ impl Error {
                 Some(reason) => format!(", and {key} is {}", frozen(reason)),
             });
         }
-        if looks > 1 {
+        // In order it would wait for a frozen lock too, and hold others meanwhile.
+        if looks > 1 && blocked.iter().all(|one| one.held.freeze_reason.is_none()) {
             message.push_str(&format!(
                 "; {looks} looks in a row found a lock held: see whether acquiring them in_order suits better"
             ));
@@ -640,6 +642,17 @@ impl Error {
             in_millis(needed)
         );
         Self::new(ErrorKind::OutOfTime, message).with(Detail::Time { needed, remaining })
+    }
+
+    /// Of an acquire whose leases end before the responses to their renewals.
+    pub(crate) fn lease_too_short(keys: &[&LockKey], lease: Duration, took: Duration) -> Self {
+        let message = format!(
+            "a lease of {lease:?} is too short for {}: a renewal took {:?}, and the lease was over by then; give a lease of \
+             several times the response time, and a budget that covers it",
+            Locks(keys),
+            in_millis(took)
+        );
+        Self::new(ErrorKind::OutOfTime, message).with(Detail::Time { needed: took, remaining: lease })
     }
 
     pub(crate) fn table_unknown(table: &str, what: &str) -> Self {

@@ -115,10 +115,11 @@ impl Engine {
         self.settings.check_key(row)
     }
 
-    /// Checks that a saved lock belongs to this client.
+    /// Checks that a saved lock belongs to this client, and that all of its parts are valid.
     pub(crate) fn check_saved(&self, saved: &SavedLock) -> Result<(), Invalid> {
         self.check_lock_key(&saved.key())?;
-        saved.check(&self.settings)
+        saved.check(&self.settings)?;
+        saved.holding(self.clock().now(), &self.settings).map(drop)
     }
 
     /// The owner of the lock that a call acquires. This is the owner that the caller names. Otherwise it is a name
@@ -175,7 +176,8 @@ impl Engine {
         Deadline::new(started, left.unwrap_or_else(|| self.time_for_faults()), left, lease)
     }
 
-    fn time_for_faults(&self) -> Duration {
+    /// How long a call without a budget may wait for responses.
+    pub(crate) fn time_for_faults(&self) -> Duration {
         self.request_timeout.saturating_mul(TIMEOUTS_PER_CALL)
     }
 }

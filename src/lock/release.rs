@@ -5,7 +5,7 @@ use super::validity::Standing;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::call::Call;
-use crate::engine::deadline::LeasePolicy;
+use crate::engine::deadline::{Deadline, LeasePolicy};
 use crate::engine::error::Error;
 use crate::engine::report;
 use lambda_lock_protocol::{
@@ -281,7 +281,15 @@ impl<Of> ReleaseRequest<Of> {
     }
 
     /// Returns [`Released`](Released::Released), [`Lost`](Released::Lost) or [`AlreadyGone`](Released::AlreadyGone).
-    pub(crate) async fn outcome(mut self) -> Result<Released, Error> {
+    /// The time for it begins with this call, also if others are polled first.
+    pub(crate) fn outcome(self) -> impl Future<Output = Result<Released, Error>> + Send {
+        // Even when the budget is spent, the release waits for one response.
+        let deadline = self.engine.deadline(LeasePolicy::None, self.budget.as_ref());
+        let deadline = deadline.at_least(self.engine.request_timeout() / 4);
+        self.outcome_by(deadline)
+    }
+
+    async fn outcome_by(mut self, deadline: Deadline) -> Result<Released, Error> {
         let what = self.what?;
         let key = what.key().clone();
         let settings = self.engine.settings();
@@ -292,9 +300,6 @@ impl<Of> ReleaseRequest<Of> {
             self.options.data = DataChange::Keep;
         }
         let options = self.options;
-        // Even when the budget is spent, the release waits for one response.
-        let deadline = self.engine.deadline(LeasePolicy::None, self.budget.as_ref());
-        let deadline = deadline.at_least(self.engine.request_timeout() / 4);
         let span = tracing::info_span!("lock_release", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
         let lease_age = what.lease_age(self.engine.wall_clock().reading(self.engine.clock().now()).millis);
         let mut call = Call::new(&self.engine, &deadline, &span);

@@ -4,7 +4,7 @@ use super::guard::Lock;
 use super::validity::{SharedValidity, Validity};
 use crate::engine::budget::Budget;
 use crate::engine::call::Call;
-use crate::engine::deadline::LeasePolicy;
+use crate::engine::deadline::{Deadline, LeasePolicy};
 use crate::engine::error::Error;
 use lambda_lock_protocol::{self as protocol, DataChange, Failure, Lease, Operation};
 use std::fmt;
@@ -73,15 +73,30 @@ impl Lock {
         self.renew_for(LeasePolicy::up_to(lease, self.budget.as_ref()), &data).await
     }
 
+    async fn renew_for(&mut self, lease: LeasePolicy, data: &DataChange) -> Result<(), Error> {
+        let deadline = self.engine.deadline(lease, self.budget.as_ref());
+        self.renew_by(&deadline, data).await
+    }
+
+    pub(super) fn deadline_of_checkpoint(&self) -> Deadline {
+        let lease = LeasePolicy::up_to(self.hold.holding.lease.duration(), self.budget.as_ref());
+        self.engine.deadline(lease, self.budget.as_ref())
+    }
+
+    /// A checkpoint whose time begins with this call, also if others are polled first.
+    pub(super) fn checkpoint_from_now(&mut self) -> impl Future<Output = Result<(), Error>> + Send {
+        let deadline = self.deadline_of_checkpoint();
+        async move { self.renew_by(&deadline, &DataChange::Keep).await }
+    }
+
     /// Sends one renewal, for checkpoint and resume.
-    pub(crate) async fn renew_for(&mut self, lease: LeasePolicy, data: &DataChange) -> Result<(), Error> {
+    pub(super) async fn renew_by(&mut self, deadline: &Deadline, data: &DataChange) -> Result<(), Error> {
         if self.is_lost() {
             return Err(Error::lost(self.key()));
         }
-        let deadline = self.engine.deadline(lease, self.budget.as_ref());
         let (key, token) = (self.key(), self.fencing_token());
         let span = tracing::info_span!("lock_renew", %key, token, attempts = Empty, waited_ms = Empty, outcome = Empty);
-        let mut call = Call::new(&self.engine, &deadline, &span);
+        let mut call = Call::new(&self.engine, deadline, &span);
         let renewed = protocol::renew(&mut call, self.engine.settings(), &mut self.hold.holding, data).await;
         match &renewed {
             Ok(()) => self.is_held(),

@@ -3,7 +3,7 @@
 use super::guard::Lock;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::deadline::LeasePolicy;
+use crate::engine::deadline::{Deadline, LeasePolicy};
 use crate::engine::error::Error;
 use lambda_lock_protocol::{DataChange, LONGEST_LEASE, Lease, SavedLock};
 use std::fmt;
@@ -47,7 +47,23 @@ impl<'a> Resume<'a> {
         self
     }
 
-    async fn go(self) -> Result<Lock, Error> {
+    /// Resumes the lock. The time for it begins with this call, also if others are polled first.
+    pub(super) fn go(self) -> impl Future<Output = Result<Lock, Error>> + Send + use<> {
+        let prepared = self.prepared();
+        async move {
+            let (mut lock, deadline, data) = prepared?;
+            match lock.renew_by(&deadline, &data).await {
+                Ok(()) => Ok(lock),
+                Err(error) => {
+                    // The saved lock still represents the lock, and this guard never held it.
+                    lock.abandon();
+                    Err(error)
+                }
+            }
+        }
+    }
+
+    fn prepared(self) -> Result<(Lock, Deadline, DataChange), Error> {
         let Self { engine, saved, lease, budget, data } = self;
         let settings = engine.settings();
         engine.check_saved(&saved)?;
@@ -57,15 +73,8 @@ impl<'a> Resume<'a> {
         let covering = budget.as_ref().and_then(|budget| budget.lease(&settings.clock_bounds));
         let wanted = lease.or(covering).unwrap_or_default().min(LONGEST_LEASE).max(holding.lease.duration());
         let lease = LeasePolicy::up_to(wanted, budget.as_ref());
-        let mut lock = Lock::granted(engine.clone(), holding, budget, None);
-        match lock.renew_for(lease, &data).await {
-            Ok(()) => Ok(lock),
-            Err(error) => {
-                // The saved lock still represents the lock, and this guard never held it.
-                lock.abandon();
-                Err(error)
-            }
-        }
+        let deadline = engine.deadline(lease, budget.as_ref());
+        Ok((Lock::granted(engine.clone(), holding, budget, None), deadline, data))
     }
 }
 
@@ -74,7 +83,7 @@ impl<'a> IntoFuture for Resume<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.go())
+        Box::pin(async move { self.go().await })
     }
 }
 

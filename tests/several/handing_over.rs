@@ -179,3 +179,33 @@ async fn a_reclaim_knows_the_token_of_the_saved_set_where_it_is_ahead_of_the_clo
     assert_eq!(set.fencing_token(), 9_000_000_000_000_000_002);
     set.release().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn where_one_saved_lock_is_invalid_nothing_is_sent_for_the_others() {
+    for (attribute, wrong) in [
+        ("version", json!("of another client")),
+        ("leaseSeconds", json!(-1.0)),
+        ("key", json!("")),
+        ("owner", json!("")),
+    ] {
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        let mut saved = serde_json::to_value(acquired(&locks, ["a", "b", "c"]).await.save()).unwrap();
+        saved["locks"][1][attribute] = wrong;
+        process.take_sent();
+        let set = || serde_json::from_value::<SavedLockSet>(saved.clone()).unwrap();
+        let chain = serde_json::from_value::<SavedLockChain>(saved.clone()).unwrap();
+
+        for (call, error) in [
+            ("resume_all", locks.resume_all(set()).await.unwrap_err()),
+            ("resume_chain", locks.resume_chain(chain).await.unwrap_err()),
+            ("reclaim_all", locks.reclaim_all(set()).lease(LEASE).await.unwrap_err()),
+            ("release_all", locks.release_all(set()).await.unwrap_err()),
+        ] {
+            assert!(error.is_invalid_request(), "{call} with another {attribute}: {error:?}");
+        }
+        assert!(operations(&process).is_empty(), "{attribute}");
+        assert_eq!(released(&table, &["a", "c"]), [false; 2]);
+    }
+}

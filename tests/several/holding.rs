@@ -1,8 +1,9 @@
 //! One guard for several locks: renewals, the end of the earliest lease, and what is lost.
 
 use crate::{BELIEVED, acquired, operations, released};
-use lambda_lock::{Error, ErrorKind, ReleaseAllOutcome};
-use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, granted, millis, secs};
+use lambda_lock::{Error, ErrorKind, LockChain, LockClient, ReleaseAllOutcome, SavedLockChain};
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, counted, granted, millis, secs};
+use std::time::Duration;
 use tokio::time::sleep;
 
 /// Somebody takes this lock over, after its lease has ended.
@@ -274,4 +275,85 @@ async fn a_slow_request_of_one_lock_does_not_delay_those_of_the_others() {
     }
     let sent = process.take_sent();
     assert!(sent[19].at - sent[0].at < millis(100), "{:?}", sent[19].at - sent[0].at);
+}
+
+/// A chain of locks with these leases, the shortest first.
+async fn with_leases<const N: usize>(locks: &LockClient, leases: [(&str, Duration); N]) -> LockChain {
+    let mut saved = Vec::new();
+    for (key, lease) in leases {
+        saved.push(granted(locks.try_acquire(key).owner("me").lease(lease)).await.save());
+    }
+    locks.resume_chain(SavedLockChain::from_locks(saved)).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn keep_alive_renews_for_the_shortest_of_the_leases() {
+    let table = Table::new();
+    let process = table.process();
+    let mut chain = with_leases(&process.locks("me"), [("a", secs(3)), ("b", secs(60))]).await;
+    // Not by the work itself, which is not polled after its lease.
+    let (kept, ()) = tokio::join!(chain.keep_alive(sleep(secs(30))), async {
+        for _ in 0..290 {
+            sleep(millis(100)).await;
+            assert!(table.number("a", "leaseEndsAt") > process.clock.wall_millis(), "the lease of a has ended");
+        }
+    });
+    kept.unwrap();
+    chain.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_renews_each_lock_for_its_own_lease() {
+    let table = Table::new();
+    let process = table.process();
+    let mut chain = with_leases(&process.locks("me"), [("a", secs(10)), ("b", secs(60))]).await;
+    sleep(secs(5)).await;
+
+    chain.commit([counted("o-1")]).await.unwrap();
+
+    let left = |key| table.number(key, "leaseEndsAt") - process.clock.wall_millis();
+    assert!((9_000..=10_000).contains(&left("a")) && left("b") > 59_000, "{} and {} ms", left("a"), left("b"));
+    let remaining: Vec<Duration> =
+        chain.into_locks().into_iter().map(|lock| (lock.remaining(), lock.save()).0).collect();
+    assert!(remaining[0] > secs(9) && remaining[1] > secs(56), "{remaining:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keep_alive_sends_one_renewal_of_each_lock_after_the_budget() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let budget = process.budget(secs(30));
+    let mut set = locks.acquire_all(["a", "b"]).lease(secs(20)).within(&budget).await.unwrap();
+    let work = async {
+        sleep(secs(12)).await;
+        process.take_sent();
+        // The process is frozen until long after the end.
+        tokio::time::advance(secs(60)).await;
+        sleep(secs(600)).await;
+    };
+
+    let error = set.keep_alive(work).await.unwrap_err();
+
+    assert!(error.is_out_of_time(), "{error}");
+    assert_eq!(operations(&process), ["UpdateItem"; 2]);
+    set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_may_have_been_given_back_is_not_relied_on() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+    sleep(secs(100)).await;
+    taken(&table, "b").await;
+    // The renewal of a gets its response. Its release is applied, and has none.
+    process.next_of("a", [vec![Fault::None], vec![Fault::NeverAnswers; 9]].concat());
+
+    assert!(set.checkpoint().await.unwrap_err().is_lost());
+
+    assert!(table.is_released("a"));
+    for lock in set.into_locks() {
+        assert!(lock.remaining().is_zero(), "{} is relied on for {:?}", lock.key().key(), lock.remaining());
+    }
 }

@@ -441,3 +441,81 @@ async fn when_a_lock_is_lost_meanwhile_it_does_not_hurry_a_table_that_throttles(
     let requests = operations(&process).len();
     assert!(requests < 200, "{requests} requests in 20 s");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_ends_before_its_renewals_have_responses_is_said_to_be_too_short() {
+    for waits in [false, true] {
+        let _case = case(format!("it waits for another holder: {waits}"));
+        let table = Table::new();
+        let process = table.process();
+        if waits {
+            held_by_another(&table, "b").await.save();
+        }
+        let began = Instant::now();
+        process.next(vec![Fault::Slow(millis(120)); 1_000]);
+        let locks = process.locks("me");
+        let acquire = locks.acquire_all(["a", "b"]).lease(millis(100)).within(&budget(&process, secs(30))).in_order();
+
+        let error = acquire.await.unwrap_err();
+
+        assert!(error.is_out_of_time() && error.to_string().contains("too short for the lock"), "{error}");
+        assert!(error.needed() > error.remaining() && began.elapsed() < secs(3), "{error} after {:?}", began.elapsed());
+        let requests = operations(&process).len();
+        assert!(requests < 25, "{requests} requests");
+        assert!(table.is_released("a"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_differ_in_their_sort_keys_alone_have_one_order_for_all_callers() {
+    let table = Table::with_keys(&["pk", "sk"]);
+    let process = table.process();
+    let locks = process.builder().key_attribute("pk").sort_key_attribute("sk").build().unwrap();
+    for given in [["1", "2", "3"], ["3", "2", "1"], ["2", "3", "1"]] {
+        let keys = given.map(|sort_key| ("p", sort_key));
+        let chain = locks.acquire_all(keys).within(&budget(&process, secs(30))).in_order().await.unwrap();
+        let order: Vec<_> = chain.keys().map(|key| key.sort_key().unwrap().to_owned()).collect();
+        assert_eq!(order, ["1", "2", "3"], "given as {given:?}");
+        chain.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_it_begins_anew_it_goes_on_watching_the_dead_holder_that_it_has_seen() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    table.put_java_row("b", "a version", secs(20));
+    let began = Instant::now();
+    let acquire = locks.acquire_all(["a", "b"]).lease(secs(6)).within(&budget(&process, secs(60))).in_order();
+
+    let (chain, ()) = tokio::join!(acquire, async {
+        sleep(secs(10)).await;
+        table.delete("a");
+    });
+
+    assert!(began.elapsed() < secs(22), "its lease of 20 s was waited for anew: {:?}", began.elapsed());
+    chain.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_lock_is_lost_and_the_wait_is_over_it_does_not_begin_anew() {
+    let table = Table::new();
+    let process = table.process();
+    let other = held_by_another(&table, "b").await;
+    let locks = process.builder().request_timeout(secs(5)).build().unwrap();
+    let budget = process.budget(secs(60)).reserve(secs(50));
+    let acquire = locks.acquire_all(["a", "b"]).lease(secs(9)).within(&budget).in_order();
+
+    let (chain, ()) = tokio::join!(acquire, async {
+        sleep(secs(8)).await;
+        table.delete("a");
+        // The call learns that b is free, and that it has it, when its wait is over.
+        process.next_of("b", vec![Fault::SlowBothWays(millis(100), millis(2_000)); 9]);
+        other.release().await.unwrap();
+    });
+
+    let error = chain.unwrap_err();
+    assert!(error.is_unknown(), "{error}");
+    assert_eq!((table.row("a"), table.is_released("b")), (None, true));
+}

@@ -10,6 +10,7 @@ mod in_order;
 mod invalid;
 mod lost_answers;
 mod may_be_held;
+mod one_time;
 mod random;
 mod refused;
 mod waiting;

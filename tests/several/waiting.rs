@@ -64,3 +64,24 @@ async fn two_sets_that_share_a_lock_are_granted_one_after_the_other() {
     released.unwrap();
     second.unwrap().release().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_behind_a_frozen_lock_does_not_advise_to_wait_in_order() {
+    for is_frozen in [false, true] {
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        let _others = (held_by_another(&table, "a").await, held_by_another(&table, "b").await);
+        if is_frozen {
+            locks.freeze("b", "an audit").await.unwrap();
+        }
+        let budget = process.budget(secs(2)).reserve(secs(0));
+
+        let error = locks.acquire_all(["a", "b"]).within(&budget).await.unwrap_err();
+
+        assert_eq!(
+            (blocked(&error), error.to_string().contains("in_order")),
+            (vec!["a".into(), "b".into()], !is_frozen)
+        );
+    }
+}

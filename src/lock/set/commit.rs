@@ -45,7 +45,8 @@ impl<Grants> HeldLocks<Grants> {
     pub async fn commit(&mut self, writes: impl IntoIterator<Item = TransactWriteItem>) -> Result<(), Error> {
         let writes: Vec<_> = writes.into_iter().collect();
         self.check_commit(&writes)?;
-        let lease = self.locks.iter().map(|lock| lock.hold.holding.lease.duration()).max().unwrap_or_default();
+        // No renewal shortens a lease, so each lock keeps its own.
+        let lease = self.locks.iter().map(|lock| lock.hold.holding.lease.duration()).min().unwrap_or_default();
         let (engine, budget) = (self.engine.clone(), self.budget());
         let deadline = engine.deadline_of_transaction(LeasePolicy::up_to(lease, budget.as_ref()), budget.as_ref());
         let span = span(self.locks[0].key(), &writes);

@@ -9,14 +9,14 @@ use super::release::passes;
 use super::{LockChain, Task, at_once};
 use crate::engine::budget::Budget;
 use crate::engine::clock::SharedClock;
-use crate::engine::deadline::{WaitEnd, lease_policy};
+use crate::engine::deadline::{Deadline, WaitEnd, lease_policy};
 use crate::engine::error::{Blocked, Error};
 use crate::lock::acquire::{AcquireRequest, TryAcquired, Waiting, may_hold};
 use crate::lock::guard::Lock;
 use crate::lock::renew::Renewable;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lambda_lock_protocol::{LockKey, Observation};
+use lambda_lock_protocol::{DataChange, LockKey, Observation};
 use std::fmt;
 use std::future::{Future, IntoFuture, pending, poll_fn};
 use std::pin::{Pin, pin};
@@ -27,8 +27,11 @@ use std::time::Duration;
 ///
 /// # Errors
 /// Returns the errors of [`acquire`](crate::LockClient::acquire), and releases what it had. A refusal names the one lock
-/// that it could not get, see [`Error::blocked`]. Returns `Unknown`, with that error as its source, where a lock could not be
+/// that it could not get, see [`Error::blocked`]. Returns `OutOfTime` for a lease that ends before its renewals have their responses. Returns `Unknown`, with that error as its source, where a lock could not be
 /// released, for whatever reason. [`Error::may_be_held`] has all locks that may still be held, and the log says why.
+///
+/// The time of the call is that of all locks together, and leaves the reserve of the budget as one `acquire` does. What it has is
+/// released within one request timeout after that.
 ///
 /// # Requests and IAM actions
 /// It sends the requests of [`acquire`](crate::LockClient::acquire) for each lock, one after the other, and renewals of
@@ -38,6 +41,12 @@ use std::time::Duration;
 /// If the future is dropped, the locks that it had stay held until their leases end.
 #[must_use = "an acquire does nothing until it is awaited"]
 pub struct AcquireInOrder<'a>(AcquireAllRequest<'a, Waiting>);
+
+/// After so many renewals in a row that were applied too late for their lease, the lease is too short for the response times.
+const MOST_LATE: u32 = 5;
+
+/// How long after a renewal that came too late the next one is sent.
+const PAUSE: Duration = Duration::from_millis(25);
 
 /// How the rest of a round ended.
 enum Round {
@@ -74,18 +83,21 @@ impl AcquireInOrder<'_> {
         self.0.check(&owner)?;
         lease_policy(&self.0.named(), self.0.lease, self.0.budget.as_ref())?;
         self.0.keys.sort_by(|one, other| (one.key(), one.sort_key()).cmp(&(other.key(), other.sort_key())));
+        // The time of the call is that of all locks together.
+        let time = self.0.wait()?.max(self.0.engine.time_for_faults());
+        let time = Budget::lasting_on(self.0.engine.clock().clone(), time);
         let mut seen: Vec<Option<Observation>> = self.0.keys.iter().map(|key| self.0.observation_of(key)).collect();
         loop {
-            if let Round::Granted(locks) = self.round(&owner, &mut seen).await? {
+            if let Round::Granted(locks) = self.round(&owner, &mut seen, &time).await? {
                 return Ok(LockChain::new(self.0.engine, locks));
             }
         }
     }
 
-    async fn round(&self, owner: &str, seen: &mut [Option<Observation>]) -> Result<Round, Error> {
+    async fn round(&self, owner: &str, seen: &mut [Option<Observation>], time: &Budget) -> Result<Round, Error> {
         let mut locks: Vec<Lock> = Vec::new();
         for (key, seen) in self.0.keys.iter().zip(seen) {
-            let (acquired, failed) = self.acquire_next(key, owner, &mut locks, seen.clone()).await;
+            let (acquired, failed) = self.acquire_next(key, owner, &mut locks, seen.clone(), time).await;
             match (acquired, failed) {
                 (Ok(TryAcquired::Granted(lock)), failed) => {
                     locks.push(lock);
@@ -106,15 +118,32 @@ impl AcquireInOrder<'_> {
             }
         }
         // All of them are returned fresh enough to work with. The lease of one may end while another one is renewed.
+        let clock = self.0.engine.clock();
+        let mut late = 0;
         loop {
+            let began = clock.now();
             let old = locks.iter_mut().filter(|lock| is_old(lock));
-            let renewed = at_once(old.map(|lock| Box::pin(renewed(lock)) as Task<'_, _>)).await;
+            let renewals = old.map(|lock| {
+                let deadline = lock.deadline_of_checkpoint();
+                Box::pin(renewed(lock, deadline)) as Task<'_, _>
+            });
+            let renewed = at_once(renewals).await;
             // What another renewal may repair is worth less to the caller than what it cannot.
             let failed = renewed.into_iter().filter_map(Result::err).min_by_key(may_be_renewed);
             let renewed = failed.map_or_else(|| locks.iter().try_for_each(Renewable::ensure_remaining), Err);
             match renewed {
                 Ok(()) => return Ok(Round::Granted(locks)),
-                Err(error) if may_be_renewed(&error) && !self.0.wait()?.is_zero() => {}
+                Err(error) if error.is_out_of_time() => {
+                    late += 1;
+                    if late >= MOST_LATE || self.0.wait()?.is_zero() {
+                        let took = clock.now().longest_since(began);
+                        let lease = locks.iter().map(believed_lease).min().unwrap_or_default();
+                        let error = Error::lease_too_short(&self.0.named(), lease, took);
+                        return self.unless_lost(locks, error).await;
+                    }
+                    clock.sleep(PAUSE).await;
+                }
+                Err(error) if may_be_renewed(&error) && !self.0.wait()?.is_zero() => late = 0,
                 Err(error) => return self.unless_lost(locks, error).await,
             }
         }
@@ -128,6 +157,7 @@ impl AcquireInOrder<'_> {
         owner: &str,
         locks: &mut [Lock],
         seen: Option<Observation>,
+        time: &Budget,
     ) -> (Result<TryAcquired, Error>, Option<Error>) {
         let Self(AcquireAllRequest { engine, workflow, lease, budget, reclaim_own, .. }) = self;
         let mut request = AcquireRequest::<Waiting>::new(engine, key.clone()).owner(owner);
@@ -143,7 +173,9 @@ impl AcquireInOrder<'_> {
             Err(error) => return (Err(error), None),
         };
         let wait_end = WaitEnd::default();
-        let mut acquire = pin!(request.go_with(options, deadline.until(wait_end.clone())));
+        let mut acquire = pin!(
+            request.go_with(options, deadline.at_most(time.remaining().unwrap_or_default()).until(wait_end.clone()))
+        );
         let mut renewals = pin!(keep_renewed(engine.clock(), locks));
         let mut failed = None;
         let acquired = poll_fn(|context| {
@@ -161,7 +193,7 @@ impl AcquireInOrder<'_> {
     /// Gives the locks back, and returns why.
     async fn given_back(&self, locks: Vec<Lock>, why: Error) -> Error {
         let mut chain = LockChain::new(self.0.engine, locks);
-        let left = chain.give_back().await;
+        let left = chain.give_back_within(self.time_to_give_back()).await;
         if left.is_empty() {
             return why;
         }
@@ -170,12 +202,19 @@ impl AcquireInOrder<'_> {
         may_hold(&left.into_iter().chain(&asked).collect::<Vec<_>>(), why)
     }
 
+    /// The reserve of the budget is not for the locks of a call that has failed: once it begins, one response is waited for.
+    fn time_to_give_back(&self) -> Option<Budget> {
+        let AcquireAllRequest { engine, budget, .. } = &self.0;
+        let time = budget.as_ref()?.wait()?.max(engine.request_timeout()).min(budget.as_ref()?.remaining()?);
+        Some(Budget::lasting_on(engine.clock().clone(), time))
+    }
+
     /// A lock that was lost while the call waited is no reason to give up.
     async fn unless_lost(&self, locks: Vec<Lock>, error: Error) -> Result<Round, Error> {
         let mut chain = LockChain::new(self.0.engine, locks);
         let lost: Vec<LockKey> = chain.lost().into_iter().cloned().collect();
         let ends = lost.is_empty() || self.0.wait()?.is_zero();
-        let left = chain.give_back().await;
+        let left = chain.give_back_within(self.time_to_give_back()).await;
         // A lock that stays behind would refuse the next round.
         match (ends, left.is_empty()) {
             (false, true) => Ok(Round::Again),
@@ -203,15 +242,24 @@ async fn keep_renewed(clock: &SharedClock, locks: &mut [Lock]) -> Error {
 
 async fn keep_one_renewed(clock: &SharedClock, lock: &mut Lock) -> Error {
     let mut pause = until_due(lock);
+    let mut late = 0;
     loop {
         clock.sleep(pause).await;
+        let began = clock.now();
         if !can_be_extended(lock) {
             return pending().await;
         }
-        match renewed(lock).await {
+        let deadline = lock.deadline_of_checkpoint();
+        match renewed(lock, deadline).await {
             Err(error) if !may_be_renewed(&error) => return error,
-            _ => pause = lock.until_next_renewal(),
+            Err(error) if error.is_out_of_time() => late += 1,
+            _ => late = 0,
         }
+        if late >= MOST_LATE {
+            let took = clock.now().longest_since(began);
+            return Error::lease_too_short(&[lock.key()], believed_lease(lock), took);
+        }
+        pause = lock.until_next_renewal();
     }
 }
 
@@ -239,8 +287,8 @@ fn believed_lease(lock: &Lock) -> Duration {
 }
 
 /// Renews the lock. A renewal that fails while the lease lasts is no failure.
-async fn renewed(lock: &mut Lock) -> Result<(), Error> {
-    match lock.checkpoint().await {
+async fn renewed(lock: &mut Lock, deadline: Deadline) -> Result<(), Error> {
+    match lock.renew_by(&deadline, &DataChange::Keep).await {
         Err(error) if error.is_lost() || lock.remaining().is_zero() => Err(error),
         // The lease may have ended all the same: the process was frozen for longer, or the budget has ended.
         _ => Renewable::ensure_remaining(lock),

@@ -134,7 +134,7 @@ impl<Grants> HeldLocks<Grants> {
     ///
     /// # Requests and IAM actions
     /// It sends one write for each lock (`dynamodb:UpdateItem`), up to eight at once, and more in the cases of
-    /// [`Lock::checkpoint`]. When a lock is lost, it sends one write for each of the others.
+    /// [`Lock::checkpoint`]. The time of one checkpoint is that of all of them together. When a lock is lost, it sends one write for each of the others.
     ///
     /// # Cancel safety
     /// It is cancel safe. If the future is dropped, each lease may or may not have been renewed.
@@ -142,7 +142,7 @@ impl<Grants> HeldLocks<Grants> {
         if self.is_lost() {
             return self.unless_lost(Ok(())).await;
         }
-        let renewals = self.locks.iter_mut().map(|lock| Box::pin(lock.checkpoint()) as Task<'_, _>);
+        let renewals = self.locks.iter_mut().map(|lock| Box::pin(lock.checkpoint_from_now()) as Task<'_, _>);
         let renewed: Vec<Result<(), Error>> = at_once(renewals).await;
         let failed = self.keys().cloned().zip(renewed).filter_map(|(key, renewed)| Some((key, renewed.err()?)));
         let failed = Error::of_some_locks(Operation::Renew, failed.collect());
@@ -193,6 +193,10 @@ impl<Grants> HeldLocks<Grants> {
     /// Releases those that are not known to be lost, and ends the guard. A failure is logged. Does it once, and again
     /// where the future was dropped. Returns those that may still be held.
     async fn give_back(&mut self) -> Vec<&LockKey> {
+        self.give_back_within(self.budget()).await
+    }
+
+    async fn give_back_within(&mut self, budget: Option<Budget>) -> Vec<&LockKey> {
         if self.given_back {
             return Vec::new();
         }
@@ -202,9 +206,9 @@ impl<Grants> HeldLocks<Grants> {
         let releases = rest.into_iter().map(|lock| {
             let Hold { holding, validity } = &lock.hold;
             let hold = Hold { holding: holding.clone(), validity: validity.clone() };
-            let release = Release::of_hold(self.engine.clone(), hold, lock.budget.clone());
+            let released = Release::of_hold(self.engine.clone(), hold, budget.clone()).outcome();
             let left = async {
-                let error = release.await.err()?;
+                let error = released.await.err()?;
                 not_released(lock.key(), Some(error));
                 Some(lock.key())
             };
@@ -236,14 +240,16 @@ impl<Grants> Renewable for HeldLocks<Grants> {
     }
 
     fn can_be_extended(&self) -> bool {
-        self.locks.iter().all(Renewable::can_be_extended)
+        // They have one budget.
+        self.locks.first().is_none_or(Renewable::can_be_extended)
     }
 }
 
 /// One of several things to be done at once.
 type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Does all of them, a few at once. Returns the results in their order.
+/// Does all of them, a few at once. Returns the results in their order. The time of each has begun before this, so that those which
+/// come last have no time of their own: they send one request, whose response is waited for briefly.
 async fn at_once<'a, T: Send + 'a>(tasks: impl IntoIterator<Item = Task<'a, T>>) -> Vec<T> {
     // One that takes long must not delay more than it has to, so the next one does not wait for its turn.
     let tasks: Vec<_> =

@@ -31,6 +31,7 @@ pub enum ReleaseAllOutcome {
 ///
 /// # Requests and IAM actions
 /// It sends the requests of [`ReleaseRequest`](crate::ReleaseRequest) for each lock, up to eight at once: `dynamodb:UpdateItem`.
+/// The time of the release is that of all of them together.
 ///
 /// # Cancel safety
 /// If the future is dropped, each lock may or may not be released, and its lease frees it.
@@ -129,7 +130,7 @@ impl<Grants> HeldLocks<Grants> {
 impl ReleaseAll {
     pub(crate) fn of_saved(engine: &Arc<Engine>, saved: &SavedLockSet) -> Self {
         let release = |saved: &SavedLock| (saved.key(), Release::of_saved(engine, saved.clone()));
-        Self { releases: saved.locks().iter().map(release).collect(), checked: saved.check_count() }
+        Self { releases: saved.locks().iter().map(release).collect(), checked: saved.check_each(engine) }
     }
 
     /// Sets the time that the release may take. Default: the budget of the locks, or else three request timeouts.
@@ -148,9 +149,10 @@ impl ReleaseAll {
     }
 
     async fn outcomes(self) -> Vec<(LockKey, Result<Released, Error>)> {
-        let releases = self.releases.into_iter();
-        let releases =
-            releases.map(|(key, release)| Box::pin(async { (key, release.outcome().await) }) as Task<'static, _>);
+        let releases = self.releases.into_iter().map(|(key, release)| {
+            let outcome = release.outcome();
+            Box::pin(async { (key, outcome.await) }) as Task<'static, _>
+        });
         at_once(releases).await
     }
 

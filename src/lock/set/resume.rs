@@ -49,16 +49,16 @@ impl<Grants> SavedLocks<Grants> {
         self.locks.iter().map(SavedLock::key).collect()
     }
 
-    /// Checks how many there are. A release of any locks is harmless, so it needs no other check.
-    pub(super) fn check_count(&self) -> Result<(), Error> {
-        check_count(self.locks.len())
+    /// Checks how many there are, and each of them: where one is invalid, no request is sent for the others. A release of any locks
+    /// is harmless, so it needs no other check.
+    pub(super) fn check_each(&self, engine: &Engine) -> Result<(), Error> {
+        check_count(self.locks.len())?;
+        Ok(self.locks.iter().try_for_each(|saved| engine.check_saved(saved))?)
     }
 
     fn check(&self, engine: &Engine) -> Result<(), Error> {
         check_keys(engine, &self.keys())?;
-        for saved in &self.locks {
-            engine.check_saved(saved)?;
-        }
+        self.check_each(engine)?;
         let holder = |saved: &SavedLock| (saved.owner().to_owned(), saved.workflow().map(str::to_owned));
         if self.locks.iter().any(|saved| holder(saved) != holder(&self.locks[0])) {
             return Err(Invalid::new(
@@ -157,10 +157,11 @@ impl<Grants> ResumeAll<'_, Grants> {
         let resume = |saved: &SavedLock| {
             let resume = Resume::new(engine, saved.clone());
             let resume = lease.iter().fold(resume, |resume, lease| resume.lease(*lease));
-            budget.iter().fold(resume, |resume, budget| resume.within(budget)).into_future()
+            let resume = budget.iter().fold(resume, |resume, budget| resume.within(budget));
+            Box::pin(resume.go()) as Task<'_, _>
         };
         let resumes: Vec<_> = saved.locks.iter().map(resume).collect();
-        let resumed = at_once(resumes).await;
+        let resumed: Vec<Result<Lock, Error>> = at_once(resumes).await;
         let mut locks = Vec::new();
         let (mut lost, mut unresumed) = (Vec::new(), Vec::new());
         let mut failed = Vec::new();
@@ -196,8 +197,9 @@ fn given_back(engine: &Arc<Engine>, saved: SavedLock, budget: Option<&Budget>) -
     let key = saved.key();
     let release = Release::of_saved(engine, saved);
     let release = budget.into_iter().fold(release, |release, budget| release.within(budget));
+    let outcome = release.outcome();
     Box::pin(async move {
-        let error = release.await.err()?;
+        let error = outcome.await.err()?;
         not_released(&key, Some(error));
         Some(key)
     })

@@ -1,0 +1,75 @@
+//! The requests of several locks have one time together, however many there are.
+
+use lambda_lock::{Error, LockChain, LockClient};
+use lambda_lock_testkit::{Fault, Process, Table, case, millis, secs};
+use tokio::time::{Instant, sleep};
+
+/// As many as one call may have. Eight at once are under way.
+fn keys() -> Vec<String> {
+    (0..25).map(|index| format!("k-{index:02}")).collect()
+}
+
+async fn held(locks: &LockClient, process: &Process) -> Result<LockChain, Error> {
+    locks.acquire_all(keys()).within(&process.budget(secs(120)).reserve(secs(0))).in_order().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_a_release_and_a_resume_take_three_request_timeouts_and_last_requests_in_an_outage() {
+    for what in ["checkpoint", "release", "resume", "release of saved locks"] {
+        let _case = case(what);
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        let mut chain = held(&locks, &process).await.unwrap();
+        process.next(vec![Fault::BlackHole; 1_000]);
+        let began = Instant::now();
+
+        let error = match what {
+            "checkpoint" => chain.checkpoint().await.unwrap_err(),
+            "release" => chain.release().await.unwrap_err(),
+            "resume" => locks.resume_chain(chain.save()).await.unwrap_err(),
+            _ => {
+                let saved = lambda_lock::SavedLockSet::from_locks(chain.save().locks().to_vec());
+                locks.release_all(saved).await.unwrap_err()
+            }
+        };
+
+        assert!(error.is_unknown(), "{error:?}");
+        assert!(began.elapsed() <= millis(3_800), "{:?}", began.elapsed());
+        assert_eq!(error.may_be_held().len(), 25);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_in_order_that_gives_many_locks_back_in_an_outage_leaves_the_reserve() {
+    let table = Table::new();
+    let process = table.process();
+    let _other = crate::held_by_another(&table, "k-24").await;
+    let began = Instant::now();
+    let locks = process.locks("me");
+    let acquire = locks.acquire_all(keys()).within(&process.budget(secs(40)).reserve(secs(30))).in_order();
+
+    let (chain, ()) = tokio::join!(acquire, async {
+        sleep(millis(9_500)).await;
+        process.next(vec![Fault::BlackHole; 1_000]);
+    });
+
+    let error = chain.unwrap_err();
+    assert!(error.is_unknown() && error.may_be_held().len() >= 24, "{error:?}");
+    // Ten seconds, a last request, and one response for those that are given back.
+    assert!(began.elapsed() <= millis(12_200), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_in_order_of_many_locks_whose_answers_are_slow_leaves_the_reserve() {
+    let table = Table::new();
+    let process = table.process();
+    process.next(vec![Fault::Slow(millis(900)); 1_000]);
+    let began = Instant::now();
+
+    let budget = process.budget(secs(60)).reserve(secs(60));
+    let acquire = process.locks("me").acquire_all(keys()).within(&budget).in_order().await;
+
+    assert!(acquire.unwrap_err().is_unknown());
+    assert!(began.elapsed() <= secs(5), "{:?}", began.elapsed());
+}
