@@ -31,6 +31,7 @@
 //! | `leaseEndsAt` | N | us | epoch milliseconds by the writer's wall clock |
 //! | `workflow` | S | us | present only while a workflow holds the lock |
 //! | `breakReason` | S | us | why the lock was last broken; stays until it is broken again |
+//! | `brokenVersion` | S | us | the version that this break left: while the row has it, nobody has acquired the lock since |
 //! | `freezeReason` | S | us | why the lock is frozen; present only while it is |
 //! | `freezeChangedAt` | N | us | when it was last frozen or thawed, in epoch milliseconds; grows with each of them |
 //! | `lastTicket`, `servedTicket` | N | us | the last ticket that was given to a caller who waits in line, and the last one that was served; absent where nobody ever waited in line |

@@ -32,6 +32,7 @@
 //! Peek
 //!  ├ it is no lock record, or no later
 //!  │ change could follow .................. report the row
+//!  ├ not what the operator has seen ....... left alone, or unknown, if an earlier attempt had no response
 //!  ├ to thaw, and there is no row ......... not frozen
 //!  └ anything else ........................ Freeze, or Thaw, after exactly the change that was seen
 //!      ├ applied .......................... done
@@ -108,12 +109,21 @@ fn meaning(row: Option<&Item>, seen: &str) -> Broken {
     if is_seen && has(schema::RELEASED).is_some() { Broken::Free } else { Broken::Changed }
 }
 
-/// Freezes the lock for this reason.
-pub async fn freeze(port: &mut impl Port, settings: &Settings, key: &LockKey, reason: &str) -> Result<(), Failure> {
+/// Freezes the lock for this reason, if its row is as expected. Returns whether it was.
+pub async fn freeze(
+    port: &mut impl Port,
+    settings: &Settings,
+    key: &LockKey,
+    reason: &str,
+    is_expected: impl Fn(Option<&Record>) -> bool,
+) -> Result<bool, Failure> {
     let mut is_unknown = false;
     loop {
         let (seen, at) =
             row_to_change(port, settings, key).await.map_err(|failure| unless_unknown(is_unknown, failure))?;
+        if !is_expected(seen.as_ref()) {
+            return if is_unknown { Err(Failure::OutcomeUnknown) } else { Ok(false) };
+        }
         let row = match &seen {
             Some(record) => FrozenRow::Seen(record.freeze_changed_at),
             None => FrozenRow::Missing(Version {
@@ -123,21 +133,29 @@ pub async fn freeze(port: &mut impl Port, settings: &Settings, key: &LockKey, re
         };
         let action = |_| Action::Freeze { row: row.clone(), at, reason: reason.to_owned() };
         if exactly(port, key, action, |row| shows(row, at, Some(reason)), &mut is_unknown).await? {
-            return Ok(());
+            return Ok(true);
         }
     }
 }
 
-/// Thaws the lock. Returns whether it was frozen.
-pub async fn thaw(port: &mut impl Port, settings: &Settings, key: &LockKey) -> Result<bool, Failure> {
+/// Thaws the lock, if its row is as expected. Returns whether it was frozen, and `None` where the row is another.
+pub async fn thaw(
+    port: &mut impl Port,
+    settings: &Settings,
+    key: &LockKey,
+    is_expected: impl Fn(Option<&Record>) -> bool,
+) -> Result<Option<bool>, Failure> {
     let mut is_unknown = false;
     loop {
         let (record, at) =
             row_to_change(port, settings, key).await.map_err(|failure| unless_unknown(is_unknown, failure))?;
-        let Some(record) = record else { return Ok(false) };
+        if !is_expected(record.as_ref()) {
+            return if is_unknown { Err(Failure::OutcomeUnknown) } else { Ok(None) };
+        }
+        let Some(record) = record else { return Ok(Some(false)) };
         let seen = record.freeze_changed_at;
         if exactly(port, key, |_| Action::Thaw { seen, at }, |row| shows(row, at, None), &mut is_unknown).await? {
-            return Ok(record.freeze_reason.is_some());
+            return Ok(Some(record.freeze_reason.is_some()));
         }
     }
 }
@@ -194,9 +212,14 @@ pub enum WorkReset {
     NotFailed,
 }
 
-/// Opens the work again if its record says that it failed for good.
-pub async fn reset(port: &mut impl Port, key: &LockKey, reason: &str) -> Result<WorkReset, Failure> {
-    let row = row(port, key).await?;
+/// Opens the work again if its record says that it failed for good, and the row is as expected.
+pub async fn reset(
+    port: &mut impl Port,
+    key: &LockKey,
+    reason: &str,
+    is_expected: impl Fn(&Item) -> bool,
+) -> Result<WorkReset, Failure> {
+    let row = row(port, key).await?.filter(is_expected);
     let text = |row: &Item, name| match row.get(name) {
         Some(Value::S(text)) => Some(text.clone()),
         _ => None,

@@ -34,6 +34,8 @@ pub struct Record {
     pub workflow: Option<String>,
     /// Why the lock was last broken.
     pub break_reason: Option<String>,
+    /// The version that was last broken.
+    pub broken_version: Option<String>,
     /// Why the lock is frozen, if it is. Whoever wrote the row last.
     pub freeze_reason: Option<String>,
     /// When the lock was last frozen or thawed, in epoch milliseconds.
@@ -70,6 +72,7 @@ impl Record {
             ends_at_ms: fields.number(schema::ENDS)?,
             workflow: fields.text(schema::WORKFLOW)?,
             break_reason: fields.text(schema::BREAK_REASON)?,
+            broken_version: fields.text(schema::BROKEN_VERSION)?,
             freeze_reason: fields.text(schema::FREEZE_REASON)?,
             freeze_changed_at: fields.number(schema::FREEZE_CHANGED_AT)?,
             line: fields.line()?,
@@ -111,6 +114,11 @@ impl Record {
             .filter(|(name, _)| (!self.is_ours() || is_listed(name)) && !schema.reserves(name))
             .filter_map(|(name, value)| Some((name.to_owned(), Attribute::read(value)?)))
             .collect()
+    }
+
+    /// Whether the lock is free because it was broken, and not because its holder released it.
+    pub fn is_broken(&self) -> bool {
+        self.released && self.broken_version.as_ref() == Some(&self.version)
     }
 
     /// Whether the last write was one of ours, so that it also wrote the token and the lease end.

@@ -25,6 +25,8 @@ pub const ATTRIBUTE_NAMES: &str = "attributeNames";
 
 /// Why the lock was last broken.
 pub const BREAK_REASON: &str = "breakReason";
+/// The version that was last broken. While the row still has it, the lock is free because it was broken.
+pub const BROKEN_VERSION: &str = "brokenVersion";
 /// Why the lock is frozen. Present only while it is.
 pub const FREEZE_REASON: &str = "freezeReason";
 /// When the lock was last frozen or thawed, in epoch milliseconds. Grows with each of them.
@@ -61,7 +63,7 @@ pub const OUTCOME: &str = "outcome";
 /// When idempotent work was settled, in epoch milliseconds.
 pub const OUTCOME_AT: &str = "outcomeAt";
 
-const OWN: [&str; 26] = [
+const OWN: [&str; 27] = [
     OWNER,
     LEASE,
     VERSION,
@@ -72,6 +74,7 @@ const OWN: [&str; 26] = [
     WORKFLOW,
     ATTRIBUTE_NAMES,
     BREAK_REASON,
+    BROKEN_VERSION,
     FREEZE_REASON,
     FREEZE_CHANGED_AT,
     LAST_TICKET,

@@ -580,7 +580,21 @@ impl LockClient {
     /// # Cancel safety
     /// If the future is dropped, the lock may or may not be frozen. It is safe to repeat.
     pub async fn freeze(&self, key: impl Into<LockKey>, reason: &str) -> Result<(), Error> {
-        freeze::freeze(&self.engine, self.row_of(key), reason).await
+        freeze::freeze(&self.engine, self.row_of(key), None, reason).await.map(|_| ())
+    }
+
+    /// Freezes the lock as [`freeze`](LockClient::freeze) does, unless another operator has frozen or thawed it since it was
+    /// seen, or it had no row and has one. Returns whether it did. `seen` is what [`peek`](LockClient::peek) returned.
+    ///
+    /// # Errors
+    /// Those of [`freeze`](LockClient::freeze).
+    pub async fn freeze_seen(
+        &self,
+        key: impl Into<LockKey>,
+        seen: Option<&PeekedLock>,
+        reason: &str,
+    ) -> Result<bool, Error> {
+        freeze::freeze(&self.engine, self.row_of(key), Some(seen), reason).await
     }
 
     /// Thaws a [frozen](LockClient::freeze) lock: callers are granted it again. No earlier freeze is applied after that, not
@@ -598,7 +612,21 @@ impl LockClient {
     /// # Cancel safety
     /// If the future is dropped, the lock may or may not be thawed. It is safe to repeat.
     pub async fn thaw(&self, key: impl Into<LockKey>) -> Result<ThawOutcome, Error> {
-        freeze::thaw(&self.engine, self.row_of(key)).await
+        let thawed = freeze::thaw(&self.engine, self.row_of(key), None).await;
+        Ok(thawed?.unwrap_or(ThawOutcome::NotFrozen))
+    }
+
+    /// Thaws the freeze that was seen, as [`thaw`](LockClient::thaw) does. Returns `None`, and leaves the lock alone, if another
+    /// operator has frozen or thawed it since. `seen` is what [`peek`](LockClient::peek) returned.
+    ///
+    /// # Errors
+    /// Those of [`thaw`](LockClient::thaw).
+    pub async fn thaw_seen(
+        &self,
+        key: impl Into<LockKey>,
+        seen: Option<&PeekedLock>,
+    ) -> Result<Option<ThawOutcome>, Error> {
+        freeze::thaw(&self.engine, self.row_of(key), Some(seen)).await
     }
 
     fn rows_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> Vec<LockKey> {

@@ -31,6 +31,9 @@ pub struct PeekedLock {
     pub workflow: Option<String>,
     /// Why the lock was last [broken](crate::LockClient::break_lock).
     pub break_reason: Option<String>,
+    /// Whether the lock is free because it was [broken](crate::LockClient::break_lock), and nobody has acquired it since. If its
+    /// holder releases it later, it stays broken.
+    pub broken: bool,
     /// Why the lock is [frozen](crate::LockClient::freeze), if it is.
     pub freeze_reason: Option<String>,
     /// When the lock was last frozen or thawed, by the operator's wall clock.
@@ -91,6 +94,7 @@ impl From<Record> for PeekedLock {
             line: record.believable_line(),
             waiting: record.believable_line().map_or(0, |line| line.waiting()),
             workflow: record.believable_workflow().map(str::to_owned),
+            broken: record.is_broken(),
             break_reason: record.break_reason,
             freeze_reason: record.freeze_reason,
             freeze_changed_at: record.freeze_changed_at.and_then(from_epoch_millis),
@@ -114,6 +118,7 @@ impl fmt::Debug for PeekedLock {
             .field("fencing_token", &self.fencing_token)
             .field("workflow", &self.workflow)
             .field("break_reason", &self.break_reason)
+            .field("broken", &self.broken)
             .field("freeze_reason", &self.freeze_reason)
             .field("freeze_changed_at", &self.freeze_changed_at)
             .field("waiting", &self.waiting)

@@ -1,10 +1,11 @@
 //! Reset: allows idempotent work again that failed for good, for operators.
 
 use super::request::Once;
+use super::status::OnceStatus;
 use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
-use lambda_lock_protocol::{self as protocol, Operation, WorkReset};
+use lambda_lock_protocol::{self as protocol, Item, OnceRecord, Operation, WorkReset};
 use tracing::field::Empty;
 
 /// The result of a [reset](Once::reset).
@@ -36,6 +37,19 @@ impl Once<'_> {
     /// # Cancel safety
     /// If the future is dropped, the work may or may not be allowed again. It is safe to repeat.
     pub async fn reset(self, reason: &str) -> Result<ResetOutcome, Error> {
+        self.reset_if(None, reason).await
+    }
+
+    /// Allows this work again as [`reset`](super::Once::reset) does, if its record is still the one that
+    /// [`status`](super::Once::status) returned. Otherwise it is left alone, and the outcome is `NotFailed`.
+    ///
+    /// # Errors
+    /// Those of [`reset`](super::Once::reset).
+    pub async fn reset_seen(self, seen: &OnceStatus, reason: &str) -> Result<ResetOutcome, Error> {
+        self.reset_if(Some(seen), reason).await
+    }
+
+    async fn reset_if(self, seen: Option<&OnceStatus>, reason: &str) -> Result<ResetOutcome, Error> {
         self.check_name()?;
         let Self { engine, name, row, .. } = self;
         engine.settings().check_key(&row)?;
@@ -43,7 +57,9 @@ impl Once<'_> {
         let deadline = engine.deadline(LeasePolicy::None, None);
         let span = tracing::info_span!("once_reset", key = %name, attempts = Empty, waited_ms = Empty, outcome = Empty);
         let mut call = Call::new(engine, &deadline, &span);
-        let reset = protocol::reset(&mut call, &row, reason).await;
+        let status = |row: &Item| OnceRecord::read(row.clone(), &engine.settings().schema).map(OnceStatus::from);
+        let is_as_seen = |row: &Item| seen.is_none_or(|seen| status(row).is_ok_and(|status| status == *seen));
+        let reset = protocol::reset(&mut call, &row, reason, is_as_seen).await;
         let reset = call.ended("reset", (Operation::Reset, &name), reset, |reset| format!("{reset:?}"));
         Ok(match reset? {
             WorkReset::Open => ResetOutcome::Open,

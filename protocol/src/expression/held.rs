@@ -199,13 +199,14 @@ mod tests {
             rendered(Action::Break { seen, version, ends_at_ms: 6_000, reason }, &Schema::default())
         };
         let peers = broken("a peer's", Some("another"));
-        assert!(peers.update.contains(", recordVersionNumber = :rvn REMOVE workflow"), "{}", peers.update);
+        let version = ", brokenVersion = :rvn, recordVersionNumber = :rvn REMOVE workflow";
+        assert!(peers.update.contains(version), "{}", peers.update);
         assert_closed(&peers);
         let broken = broken("ll1-x", None);
         assert_eq!(broken.condition, "recordVersionNumber = :seen AND attribute_not_exists(isReleased)");
         assert_eq!(
             broken.update,
-            "SET isReleased = :released, leaseEndsAt = :ends, breakReason = :reason REMOVE workflow"
+            "SET isReleased = :released, leaseEndsAt = :ends, breakReason = :reason, brokenVersion = :seen REMOVE workflow"
         );
         assert_eq!(value(&broken, ":reason"), &Value::S("gone".to_owned()));
         assert_closed(&broken);

@@ -112,7 +112,9 @@ impl Expression {
                 // A release keeps the version.
                 out.condition.push_str("recordVersionNumber = :seen AND attribute_not_exists(isReleased)");
                 out.text(":seen", seen.as_str());
-                out.update.push_str("SET isReleased = :released, leaseEndsAt = :ends, breakReason = :reason");
+                out.update.push_str("SET isReleased = :released, leaseEndsAt = :ends, breakReason = :reason, ");
+                out.update.push_str("brokenVersion = ");
+                out.update.push_str(if version.is_some() { ":rvn" } else { ":seen" });
                 out.text(":released", "1");
                 out.number(":ends", *ends_at_ms);
                 out.text(":reason", reason.as_str());

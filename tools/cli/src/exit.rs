@@ -145,16 +145,16 @@ impl fmt::Display for Failure {
         match self {
             Self::Lock(error) => f.write_str(&screen::plain(&with_reasons(error))),
             Self::Held(key, held) if held.freeze_reason.is_some() => {
-                let reason = screen::plain(held.freeze_reason.as_deref().unwrap_or_default());
-                let key = screen::plain(&key.to_string());
+                let reason = screen::quoted(held.freeze_reason.as_deref().unwrap_or_default());
+                let key = screen::named_key(key);
                 write!(f, "{key} is frozen, because: {reason}. Try again when it is thawed")
             }
             Self::Held(key, held) if held.left_to_line => {
-                let (key, left) = (screen::plain(&key.to_string()), screen::span(held.retry_after));
+                let (key, left) = (screen::named_key(key), screen::span(held.retry_after));
                 write!(f, "{key} is held by nobody, and left to {} who wait in line. Try again in {left}", held.waiting)
             }
             Self::Held(key, held) => {
-                write!(f, "{} is held by {}", screen::plain(&key.to_string()), screen::plain(&held.holder))?;
+                write!(f, "{} is held by {}", screen::named_key(key), screen::named(&held.holder))?;
                 write!(f, ", which can be proven dead in {} if it does not renew", screen::span(held.retry_after))
             }
             Self::Lost(message) | Self::Usage(message) | Self::Sdk { message, .. } => {

@@ -5,8 +5,8 @@ use crate::confirm::confirm;
 use crate::connection;
 use crate::exit::Failure;
 use crate::row::work_of;
-use crate::screen::{self, STRONG, plain};
-use lambda_lock::{LockKey, ThawOutcome};
+use crate::screen::{self, STRONG, named, named_key, plain, quoted};
+use lambda_lock::{LockClient, LockKey, PeekedLock, ThawOutcome};
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
@@ -14,44 +14,74 @@ use std::process::ExitCode;
 pub(crate) async fn freeze(connection: &connection::Options, options: &FreezeOptions) -> Result<ExitCode, Failure> {
     let locks = connection.open().await?;
     let key = options.key.key();
-    let shown = plain(&key.to_string());
-    let of_work = prefix_of_work(&key);
+    // Nobody has to be asked again where nobody was.
+    let row = loop {
+        let row = about_to_freeze(connection, options, &locks, &key).await?;
+        match locks.freeze_seen(key.clone(), row.as_ref(), &options.decision.reason).await? {
+            true => break row,
+            false if options.decision.yes => {}
+            false => return Err(changed(&key)),
+        }
+    };
+    let mut out = anstream::stdout();
+    if options.decision.format.json {
+        writeln!(out, "{}", screen::json(&json!({ "key": key.key(), "frozen": true }))?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (style, shown) = (screen::DOUBTFUL, named_key(&key));
+    let who = if is_held(row.as_ref()) { "Nobody but its holder is" } else { "Nobody is" };
+    writeln!(out, "{STRONG}{shown}{STRONG:#} is {style}frozen{style:#}. {who} granted it until it is thawed.")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_held(row: Option<&PeekedLock>) -> bool {
+    row.is_some_and(|lock| !lock.released)
+}
+
+fn changed(key: &LockKey) -> Failure {
+    Failure::Lost(format!("\"{key}\" changed since it was shown, and was left alone: look at it again with show"))
+}
+
+/// Reads the row, says what a freeze means for it, and asks.
+async fn about_to_freeze(
+    connection: &connection::Options,
+    options: &FreezeOptions,
+    locks: &LockClient,
+    key: &LockKey,
+) -> Result<Option<PeekedLock>, Failure> {
+    let shown = named_key(key);
     let row = locks.peek(key.clone()).await?;
-    if let (None, Some(prefix)) = (&row, of_work) {
+    if let (None, Some(prefix)) = (&row, prefix_of_work(key)) {
         return Err(Failure::Usage(format!(
             "{shown} has no row, and is the key of idempotent work of a client with the prefix {}/, which cannot be \
              frozen: if it is a lock, acquire it once before",
             plain(prefix)
         )));
     }
-    let is_new = row.is_none();
+    let before = row.as_ref().and_then(|lock| lock.freeze_reason.as_deref());
+    if let Some(before) = before.filter(|before| *before != options.decision.reason) {
+        screen::tell(format_args!(
+            "{STRONG}{shown}{STRONG:#} is frozen already, and gets the new reason instead of this one: {}",
+            plain(before)
+        ));
+    }
     if !options.decision.yes {
-        let holder = match row {
-            Some(lock) if !lock.released => format!("its holder {} may finish", plain(&lock.holder)),
-            Some(_) => "nobody holds it".to_owned(),
-            None => "it has no row yet, so this makes one".to_owned(),
+        let who = match &row {
+            Some(lock) if !lock.released => {
+                format!("its holder {} may finish, and nobody else is", named(&lock.holder))
+            }
+            Some(_) => "nobody holds it, and nobody is".to_owned(),
+            None => "it has no row yet, so this makes one, and nobody is".to_owned(),
         };
         confirm(&format!(
-            "This freezes {STRONG}{shown}{STRONG:#} of table {}: {holder}, and nobody else is granted it until it is \
-             thawed.",
+            "This freezes {STRONG}{shown}{STRONG:#} of table {}: {who} granted it until it is thawed.",
             connection.table()
         ))?;
-    } else if is_new && work_of(key.key()).is_none() {
+    } else if row.is_none() && work_of(key.key()).is_none() {
         // It may be a mistyped key.
         screen::tell(format_args!("{STRONG}{shown}{STRONG:#} has no row yet, so this makes one."));
     }
-    locks.freeze(key.clone(), &options.decision.reason).await?;
-    let mut out = anstream::stdout();
-    if options.decision.format.json {
-        writeln!(out, "{}", screen::json(&json!({ "key": key.key(), "frozen": true }))?)?;
-    } else {
-        let style = screen::DOUBTFUL;
-        writeln!(
-            out,
-            "{STRONG}{shown}{STRONG:#} is {style}frozen{style:#}. Nobody but its holder is granted it until it is thawed."
-        )?;
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(row)
 }
 
 /// The prefix of the client whose idempotent work has this key, without its slash. The crate only knows the prefix of its own
@@ -63,18 +93,22 @@ fn prefix_of_work(key: &LockKey) -> Option<&str> {
 pub(crate) async fn thaw(connection: &connection::Options, options: &ThawOptions) -> Result<ExitCode, Failure> {
     let locks = connection.open().await?;
     let key = options.key.key();
-    let shown = plain(&key.to_string());
-    if !options.yes {
-        let lock = locks.peek(key.clone()).await?;
-        let why =
-            lock.and_then(|lock| lock.freeze_reason).map(|reason| format!(", frozen because: {}", plain(&reason)));
+    let shown = named_key(&key);
+    let thawed = if options.yes {
+        Some(locks.thaw(key.clone()).await?)
+    } else {
+        let row = locks.peek(key.clone()).await?;
+        let is = match row.as_ref().and_then(|lock| lock.freeze_reason.as_ref()) {
+            Some(reason) => format!("frozen because: {}", quoted(reason)),
+            None => "which is not frozen".to_owned(),
+        };
         confirm(&format!(
-            "This thaws {STRONG}{shown}{STRONG:#} of table {}{}. Callers are granted it again.",
-            connection.table(),
-            why.unwrap_or_default()
+            "This thaws {STRONG}{shown}{STRONG:#} of table {}, {is}. Callers are granted it again.",
+            connection.table()
         ))?;
-    }
-    let was_frozen = locks.thaw(key.clone()).await? == ThawOutcome::Thawed;
+        locks.thaw_seen(key.clone(), row.as_ref()).await?
+    };
+    let was_frozen = thawed.ok_or_else(|| changed(&key))? == ThawOutcome::Thawed;
     let mut out = anstream::stdout();
     if options.format.json {
         let thawed = json!({ "key": key.key(), "frozen": false, "wasFrozen": was_frozen });

@@ -28,6 +28,7 @@ mod signals;
 mod starter;
 mod timeline;
 mod watch;
+mod words;
 
 use crate::arguments::{Arguments, Command, OnTable};
 use crate::exit::Failure;

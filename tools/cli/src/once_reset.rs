@@ -5,9 +5,9 @@ use crate::confirm::confirm;
 use crate::connection;
 use crate::exit::Failure;
 use crate::row::work_of;
-use crate::screen::{self, STRONG, plain};
-use lambda_lock::LockKey;
-use lambda_lock::once::ResetOutcome;
+use crate::screen::{self, STRONG, named_key, quoted};
+use lambda_lock::once::{OnceState, OnceStatus, ResetOutcome};
+use lambda_lock::{ErrorKind, LockClient, LockKey};
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
@@ -18,22 +18,36 @@ pub(crate) async fn once_reset(
 ) -> Result<ExitCode, Failure> {
     let locks = connection.open().await?;
     let work = options.name();
-    let shown = plain(&work.to_string());
-    if !options.decision.yes {
-        confirm(&format!(
-            "This allows the work {STRONG}{shown}{STRONG:#} of table {} again, if it failed for good. The next call does it again.",
-            connection.table()
-        ))?;
+    let shown = named_key(&work);
+    let reason = &options.decision.reason;
+    let not_failed = |why: &str| Failure::Lost(format!("\"{work}\" {why}, and was left alone: look at it with show"));
+    // The whole key may have been given, of a client with a prefix.
+    let prefixed = work_of(work.key()).and_then(|(prefix, name)| {
+        Some((locks.prefixed(prefix).ok()?, LockKey::new(name, work.sort_key().map(str::to_owned))))
+    });
+    let names = std::iter::once((locks, work.clone())).chain(prefixed);
+    let mut reset = ResetOutcome::NotFailed;
+    for (locks, name) in names {
+        reset = if options.decision.yes {
+            locks.once(name).reset(reason).await?
+        } else {
+            let Some(seen) = failed(&locks, &name).await? else { continue };
+            confirm(&format!(
+                "This allows the work {STRONG}{shown}{STRONG:#} of table {} again, which failed for good with: {}. The next call \
+                 does it again.",
+                connection.table(),
+                quoted(seen.failure.as_deref().unwrap_or_default())
+            ))?;
+            match locks.once(name).reset_seen(&seen, reason).await? {
+                ResetOutcome::NotFailed => return Err(not_failed("changed since it was shown")),
+                reset => reset,
+            }
+        };
+        if reset == ResetOutcome::Open {
+            break;
+        }
     }
     let mut out = anstream::stdout();
-    let mut reset = locks.once(work.clone()).reset(&options.decision.reason).await?;
-    // The whole key, of a client with a prefix.
-    if let (ResetOutcome::NotFailed, Some((prefix, name))) = (reset, work_of(work.key()))
-        && let Ok(prefixed) = locks.prefixed(prefix)
-    {
-        let name = LockKey::new(name, work.sort_key().map(str::to_owned));
-        reset = prefixed.once(name).reset(&options.decision.reason).await?;
-    }
     match reset {
         ResetOutcome::Open if options.decision.format.json => {
             writeln!(out, "{}", screen::json(&json!({ "key": work.key(), "open": true }))?)?
@@ -43,10 +57,18 @@ pub(crate) async fn once_reset(
             writeln!(out, "{STRONG}{shown}{STRONG:#} is {style}open{style:#}. The next call does the work again.")?;
         }
         ResetOutcome::NotFailed => {
-            return Err(Failure::Lost(format!(
-                "\"{shown}\" did not fail for good, and was left alone: look at it with show"
-            )));
+            return Err(not_failed("did not fail for good"));
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The record of the work, if it failed for good.
+async fn failed(locks: &LockClient, name: &LockKey) -> Result<Option<OnceStatus>, Failure> {
+    match locks.once(name.clone()).status().await {
+        Ok(status) => Ok(status.filter(|status| status.state == OnceState::Failed)),
+        // Another row has this key.
+        Err(error) if error.kind() == ErrorKind::InvalidRecord => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }

@@ -1,6 +1,7 @@
 //! What the commands share in what they print.
 
 use anstyle::{AnsiColor, Style};
+use lambda_lock::LockKey;
 use serde::Serialize;
 use std::fmt::{Display, Write as _};
 use std::io::{IsTerminal, Write as _};
@@ -17,6 +18,28 @@ pub(crate) const STRONG: Style = Style::new().bold();
 pub(crate) fn plain(text: &str) -> String {
     let escaped = |c: char| if is_hidden(c) { c.escape_unicode().collect::<String>() } else { c.to_string() };
     text.chars().map(escaped).collect()
+}
+
+/// A name within a sentence. It is quoted where it could be read as more of the sentence.
+pub(crate) fn named(name: &str) -> String {
+    let is_of_a_name = |c: char| c.is_alphanumeric() || "/._-:@+=#".contains(c);
+    if !name.is_empty() && !name.ends_with('.') && name.chars().all(is_of_a_name) {
+        return name.to_owned();
+    }
+    quoted(name)
+}
+
+/// A text of somebody within a sentence.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("\"{}\"", plain(&text.replace('\\', "\\\\").replace('"', "\\\"")))
+}
+
+/// A key within a sentence.
+pub(crate) fn named_key(key: &LockKey) -> String {
+    match key.sort_key() {
+        None => named(key.key()),
+        Some(sort_key) => format!("({}, {})", named(key.key()), named(sort_key)),
+    }
 }
 
 /// Control characters, and others that have no picture, such as those that turn the direction of the text.

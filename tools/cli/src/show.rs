@@ -5,15 +5,14 @@ use crate::connection;
 use crate::execution::Execution;
 use crate::exit::Failure;
 use crate::row::{ONCE, Row, State, epoch_millis, from_epoch_millis, work_of};
-use crate::screen::{self, DOUBTFUL, STRONG, plain, span, time};
+use crate::screen::{self, DOUBTFUL, STRONG, named_key, plain, span, time};
+use crate::words::Said;
 use lambda_lock::once::{OnceState, OnceStatus};
 use lambda_lock::{Attribute, ErrorKind, LockClient, LockKey, PeekedLock};
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
-
-const FROZEN: anstyle::Style = screen::DOUBTFUL;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -82,7 +81,7 @@ pub(crate) async fn show(connection: &connection::Options, options: &ShowOptions
         return Ok(ExitCode::SUCCESS);
     }
     if key != typed {
-        let typed = plain(&typed.to_string());
+        let typed = named_key(&typed);
         writeln!(out, "{STRONG}{typed}{STRONG:#} has no row, but it is the name of idempotent work:")?;
     }
     if let Some(work) = &work {
@@ -98,21 +97,13 @@ pub(crate) async fn show(connection: &connection::Options, options: &ShowOptions
         }
         None if work.is_some() => {}
         None if !places.is_empty() => {
-            let key = plain(&key.to_string());
+            let key = named_key(&key);
             writeln!(out, "{STRONG}{key}{STRONG:#} has no row, but it is the name of a semaphore:")?;
             for (key, place) in &places {
-                let (key, holder) = (plain(&key.to_string()), plain(&place.holder));
-                match state_of(place) {
-                    State::Released if place.freeze_reason.is_some() => {
-                        writeln!(out, "  {STRONG}{key}{STRONG:#} is frozen.")?
-                    }
-                    State::Released => writeln!(out, "  {STRONG}{key}{STRONG:#} is free.")?,
-                    State::Dead => writeln!(out, "  {STRONG}{key}{STRONG:#} is dead: {holder} did not release it.")?,
-                    _ => writeln!(out, "  {STRONG}{key}{STRONG:#} is held by {holder}.")?,
-                }
-                if let Some(reason) = &place.freeze_reason {
-                    let reason = plain(reason);
-                    writeln!(out, "    Nobody else is granted it until it is thawed. It is frozen, because: {reason}")?;
+                let said = Said::of(place, state_of(place));
+                writeln!(out, "  {STRONG}{}{STRONG:#} {}", named_key(key), said.of_holder(&place.holder))?;
+                if let Some((who, reason)) = said.while_frozen.zip(place.freeze_reason.as_ref()) {
+                    writeln!(out, "    {who} It is frozen, because: {}", plain(reason))?;
                 }
             }
             writeln!(
@@ -121,7 +112,7 @@ pub(crate) async fn show(connection: &connection::Options, options: &ShowOptions
             )?;
         }
         None => {
-            let key = plain(&key.to_string());
+            let key = named_key(&key);
             writeln!(out, "{STRONG}{key}{STRONG:#} has no row: nobody holds it. The next acquire gets it.")?;
         }
     }
@@ -222,7 +213,7 @@ fn write_work(out: &mut impl Write, key: &LockKey, work: &OnceStatus) -> std::io
     let name = plain(key.key());
     let sort_key =
         key.sort_key().map(|sort_key| format!(" --sort-key {}", in_a_shell(&plain(sort_key)))).unwrap_or_default();
-    let key = plain(&key.to_string());
+    let key = named_key(key);
     let attempts = if work.attempts == 1 { "1 attempt".to_owned() } else { format!("{} attempts", work.attempts) };
     match settled(work) {
         Some(state) => writeln!(out, "{STRONG}{key}{STRONG:#} is idempotent work, and {state} after {attempts}.")?,
@@ -268,18 +259,7 @@ fn write_lock(
     state: State,
     now: SystemTime,
 ) -> std::io::Result<()> {
-    let (key, holder) = (plain(&key.to_string()), plain(&lock.holder));
-    let (style, is) = match state {
-        State::Released if lock.freeze_reason.is_some() => (FROZEN, "frozen"),
-        State::Released => (screen::GOOD, "free"),
-        State::Dead => (screen::DOUBTFUL, "dead"),
-        _ => (STRONG, "held"),
-    };
-    match state {
-        State::Released => writeln!(out, "{STRONG}{key}{STRONG:#} is {style}{is}{style:#}. {holder} held it last.")?,
-        State::Dead => writeln!(out, "{STRONG}{key}{STRONG:#} is {style}{is}{style:#}: {holder} did not release it.")?,
-        _ => writeln!(out, "{STRONG}{key}{STRONG:#} is {style}{is}{style:#} by {holder}.")?,
-    }
+    writeln!(out, "{STRONG}{}{STRONG:#} {}", named_key(key), Said::of(lock, state).of_holder(&lock.holder))?;
     write_times(out, lock, state, now)?;
     if let Some(token) = lock.fencing_token {
         writeln!(out, "  fencing token: {token}")?;
@@ -294,7 +274,7 @@ fn write_lock(
     }
     if let Some(reason) = &lock.freeze_reason {
         let since = lock.freeze_changed_at.map(|at| format!(" since {}", time(at))).unwrap_or_default();
-        writeln!(out, "  {FROZEN}frozen{FROZEN:#}{since}, because: {}", plain(reason))?;
+        writeln!(out, "  {DOUBTFUL}frozen{DOUBTFUL:#}{since}, because: {}", plain(reason))?;
     }
     if let Some(reason) = &lock.break_reason {
         writeln!(out, "  last broken, because: {}", plain(reason))?;
@@ -343,12 +323,8 @@ fn write_times(out: &mut impl Write, lock: &PeekedLock, state: State, now: Syste
 /// What a caller would have to do.
 fn advice(lock: &PeekedLock, state: State, max_clock_skew: Option<Duration>) -> String {
     let skew = max_clock_skew.map(span).unwrap_or_default();
-    if lock.freeze_reason.is_some() {
-        return match state {
-            State::Held => "Its holder may finish. Nobody else is granted it until it is thawed.",
-            _ => "Nobody is granted it until it is thawed.",
-        }
-        .to_owned();
+    if let Some(who) = Said::of(lock, state).while_frozen {
+        return who.to_owned();
     }
     match (state, lock.lease_ends_at.and(max_clock_skew)) {
         (State::Released, _) if lock.waiting > 0 => {
