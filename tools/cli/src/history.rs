@@ -1,7 +1,7 @@
 //! `history`: what happened to a lock, from the table's stream.
 
 use crate::arguments::HistoryOptions;
-use crate::changes::between;
+use crate::changes::{Between, Image, between};
 use crate::connection;
 use crate::exit::{Failure, of_request};
 use crate::record;
@@ -9,7 +9,7 @@ use crate::screen;
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::types::{AttributeValue, Record as Change, Shard, ShardIteratorType, StreamViewType};
 use lambda_lock::{LockKey, PeekedLock};
-use lambda_lock_protocol::{Record, Value};
+use lambda_lock_protocol::{Item, Record, Value, is_settled};
 use lambda_lock_timeline::Event;
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -29,12 +29,11 @@ pub(crate) async fn history(connection: &connection::Options, options: &HistoryO
         read(&streams, &stream, &shard, |change| {
             seen += 1;
             screen::progress(format_args!("{seen} changes read"));
-            events.extend(event_of(connection, &key, &change));
+            events.extend(events_of(connection, &key, &change));
         })
         .await?;
     }
     screen::progress_ends();
-    events.sort_by_key(|event| event.at);
     let mut out = anstream::stdout().lock();
     for event in &events {
         record::write(&mut out, event, options.format.json)?;
@@ -89,9 +88,22 @@ async fn shards(streams: &Client, stream: &str) -> Result<Vec<Shard>, Failure> {
         shards.extend(described.shards.unwrap_or_default());
         last = described.last_evaluated_shard_id;
         if last.is_none() {
-            return Ok(shards);
+            return Ok(parents_first(shards));
         }
     }
+}
+
+/// The changes of a row are in the order of its shards: a shard goes on where its parent ended. Clocks of writers have another.
+fn parents_first(mut shards: Vec<Shard>) -> Vec<Shard> {
+    let parents: HashMap<_, _> =
+        shards.iter().map(|shard| (shard.shard_id.clone(), shard.parent_shard_id.clone())).collect();
+    // A parent that is not listed is older than the stream goes back.
+    let ancestors = |shard: &Shard| {
+        let parent = |id: &Option<String>| parents.get(id).filter(|parent| parent.is_some()).cloned();
+        std::iter::successors(parent(&shard.shard_id), parent).take(parents.len()).count()
+    };
+    shards.sort_by_cached_key(ancestors);
+    shards
 }
 
 async fn read(streams: &Client, stream: &str, shard: &Shard, mut each: impl FnMut(Change)) -> Result<(), Failure> {
@@ -133,21 +145,25 @@ fn in_order(sequence_number: &str) -> (usize, &str) {
 }
 
 /// What a change of a row was, if the row is that of the lock.
-fn event_of(connection: &connection::Options, key: &LockKey, change: &Change) -> Option<Event> {
-    let change = change.dynamodb.as_ref()?;
+fn events_of(connection: &connection::Options, key: &LockKey, change: &Change) -> Vec<Event> {
+    let Some(change) = change.dynamodb.as_ref() else { return Vec::new() };
     let schema = connection.schema();
     let text = |name: &String| change.keys.as_ref()?.get(name)?.as_s().ok().cloned();
     let sort_key = schema.sort_key_attribute.as_ref().and_then(text);
-    if LockKey::new(text(&schema.key_attribute)?, sort_key) != *key {
-        return None;
+    if text(&schema.key_attribute).is_none_or(|name| LockKey::new(name, sort_key) != *key) {
+        return Vec::new();
     }
     let seen = change.approximate_creation_date_time.as_ref().and_then(|at| SystemTime::try_from(*at).ok());
-    let lock = |image: &Option<HashMap<String, AttributeValue>>| {
-        let item = image.as_ref()?.iter().map(|(name, attribute)| (name.clone(), value(attribute))).collect();
-        Record::read(item, &schema).ok().map(PeekedLock::from)
+    let image = |image: &Option<HashMap<String, AttributeValue>>| {
+        let Some(image) = image.as_ref().filter(|image| !image.is_empty()) else { return Image::Missing };
+        let item: Item = image.iter().map(|(name, attribute)| (name.clone(), value(attribute))).collect();
+        if is_settled(&item) {
+            return Image::Settled;
+        }
+        Record::read(item, &schema).map_or(Image::Other, |record| Image::Lock(Box::new(PeekedLock::from(record))))
     };
-    let (before, after) = (lock(&change.old_image), lock(&change.new_image));
-    between(key, before.as_ref(), after.as_ref(), seen.unwrap_or_else(SystemTime::now))
+    let (before, after) = (image(&change.old_image), image(&change.new_image));
+    between(key, &before, &after, Between::OneWrite, seen.unwrap_or_else(SystemTime::now))
 }
 
 fn value(attribute: &AttributeValue) -> Value {

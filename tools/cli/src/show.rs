@@ -163,7 +163,7 @@ impl Rows {
     }
 }
 
-async fn of_work(locks: &LockClient, key: &LockKey) -> Result<Option<OnceStatus>, Failure> {
+pub(crate) async fn of_work(locks: &LockClient, key: &LockKey) -> Result<Option<OnceStatus>, Failure> {
     let Some((prefix, name)) = work_of(key.key()) else { return Ok(None) };
     let name = LockKey::new(name, key.sort_key().map(str::to_owned));
     if prefix.is_empty() {

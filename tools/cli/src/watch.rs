@@ -1,20 +1,21 @@
 //! `watch`: looks at locks again and again, and tells what changed.
 
 use crate::arguments::WatchOptions;
-use crate::changes::{between, event};
+use crate::changes::{Between, Image, between, event, of_freeze};
 use crate::connection;
 use crate::exit::{self, Failure};
 use crate::record;
 use crate::row::State;
 use crate::screen;
+use crate::show::of_work;
 use crate::signals::Signals;
-use lambda_lock::{ErrorKind, ListedRow, LockClient, LockKey, PeekedLock};
-use lambda_lock_timeline::Change;
+use lambda_lock::{ErrorKind, ListedRow, LockClient, LockKey};
+use lambda_lock_timeline::{Change, Event};
 use std::collections::HashMap;
 use std::process::ExitCode;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-type Locks = HashMap<LockKey, PeekedLock>;
+type Rows = HashMap<LockKey, Image>;
 
 pub(crate) async fn watch(connection: &connection::Options, options: &WatchOptions) -> Result<ExitCode, Failure> {
     let locks = connection.open().await?;
@@ -24,21 +25,28 @@ pub(crate) async fn watch(connection: &connection::Options, options: &WatchOptio
         before = look(&locks, options) => before?,
         _ = signals.next_ending() => return Ok(ExitCode::SUCCESS),
     };
-    for (key, lock) in before.iter().filter(|(_, lock)| !lock.released) {
+    let mut first: Vec<_> = before.iter().collect();
+    first.sort_by_key(|(key, _)| (key.key(), key.sort_key()));
+    for (key, image) in first {
+        let Image::Lock(lock) = image else { continue };
         let now = SystemTime::now();
-        let change = match State::of(lock, now, connection.max_clock_skew()) {
-            State::Dead => Change::Dead,
-            _ => Change::Held,
+        let held = match State::of(lock, now, connection.max_clock_skew()) {
+            State::Released => None,
+            State::Dead => Some(event(key, Change::Dead, lock, now)),
+            _ => Some(event(key, Change::Held, lock, now)),
         };
-        record::write(&mut out, &event(key, change, lock, now), options.format.json)?;
+        let frozen = lock.freeze_reason.as_ref().map(|_| of_freeze(key, Change::Frozen, lock, now));
+        for event in held.into_iter().chain(frozen) {
+            record::write(&mut out, &event, options.format.json)?;
+        }
     }
-    while options.duration.is_none_or(|duration| begun.elapsed() < duration) {
+    while let Some(pause) = pause(options, begun) {
         tokio::select! {
-            () = tokio::time::sleep(options.interval) => {}
+            () = tokio::time::sleep(pause) => {}
             _ = signals.next_ending() => break,
         }
         let after = tokio::select! {
-            after = look(&locks, options) => after,
+            after = look_again(&locks, options, &before) => after,
             _ = signals.next_ending() => break,
         };
         let after = match after {
@@ -52,9 +60,12 @@ pub(crate) async fn watch(connection: &connection::Options, options: &WatchOptio
         };
         let now = SystemTime::now();
         let keys = after.keys().chain(before.keys().filter(|key| !after.contains_key(key)));
-        let mut events: Vec<_> = keys.filter_map(|key| between(key, before.get(key), after.get(key), now)).collect();
-        events.sort_by_key(|event| event.at);
-        for event in events {
+                let mut events: Vec<Vec<_>> = keys
+            .map(|key| between(key, image(&before, key), image(&after, key), Between::Looks, now))
+            .collect();
+        // Those of one lock stay in their order.
+        events.sort_by_key(|of_key| of_key.first().map(|event: &Event| event.at));
+        for event in events.into_iter().flatten() {
             record::write(&mut out, &event, options.format.json)?;
         }
         before = after;
@@ -62,22 +73,47 @@ pub(crate) async fn watch(connection: &connection::Options, options: &WatchOptio
     Ok(ExitCode::SUCCESS)
 }
 
+fn image<'a>(rows: &'a Rows, key: &LockKey) -> &'a Image {
+    rows.get(key).unwrap_or(&Image::Missing)
+}
+
+/// How long to pause before the next look. The last one is at the end of the time.
+fn pause(options: &WatchOptions, begun: Instant) -> Option<Duration> {
+    let left = options.duration.map_or(Duration::MAX, |duration| duration.saturating_sub(begun.elapsed()));
+    (!left.is_zero()).then_some(left.min(options.interval))
+}
+
+/// Looks, and tells work that was settled from a row that was deleted.
+async fn look_again(locks: &LockClient, options: &WatchOptions, before: &Rows) -> Result<Rows, Failure> {
+    let mut found = look(locks, options).await?;
+    for key in options.keys.iter().map(|key| LockKey::new(key.clone(), options.sort_key.clone())) {
+        let was_there = matches!(before.get(&key), Some(Image::Lock(_) | Image::Settled));
+        if was_there && !found.contains_key(&key) && of_work(locks, &key).await?.is_some() {
+            found.insert(key, Image::Settled);
+        }
+    }
+    Ok(found)
+}
+
 /// The locks that are watched: those that were named, or all.
-async fn look(locks: &LockClient, options: &WatchOptions) -> Result<Locks, Failure> {
-    let mut found = HashMap::new();
+async fn look(locks: &LockClient, options: &WatchOptions) -> Result<Rows, Failure> {
+    let mut found = Rows::new();
     for key in &options.keys {
         let key = LockKey::new(key.clone(), options.sort_key.clone());
         if let Some(lock) = locks.peek(key.clone()).await? {
-            found.insert(key, lock);
+            found.insert(key, Image::Lock(Box::new(lock)));
         }
     }
     if options.keys.is_empty() {
         let mut pages = locks.list();
         while let Some(page) = pages.next().await? {
             for listed in page.rows {
-                if let ListedRow::Lock(lock) = listed.row {
-                    found.insert(listed.key, lock);
-                }
+                let image = match listed.row {
+                    ListedRow::Lock(lock) => Image::Lock(Box::new(lock)),
+                    ListedRow::Outcome => Image::Settled,
+                    _ => Image::Other,
+                };
+                found.insert(listed.key, image);
             }
         }
     }

@@ -39,7 +39,7 @@ pub enum Change {
     Waiting,
     /// A contender gave up.
     Refused,
-    /// A free lock was acquired.
+    /// It was acquired. A watch that missed how its earlier holder lost it tells no more.
     Granted,
     /// A lock that was held was acquired: of a dead holder, or by its own holder again.
     TakenOver,
@@ -55,6 +55,8 @@ pub enum Change {
     Thawed,
     /// Idempotent work got its outcome, and is no lock any more.
     Settled,
+    /// An operator allowed idempotent work again that had failed for good.
+    Reset,
     /// Its row was deleted.
     Deleted,
 }
@@ -75,6 +77,7 @@ impl Change {
             Self::Frozen => "frozen",
             Self::Thawed => "thawed",
             Self::Settled => "settled",
+            Self::Reset => "reset",
             Self::Deleted => "deleted",
         }
     }

@@ -98,7 +98,7 @@ impl<'a> Lane<'a> {
 impl<'a> Drawing<'a> {
     pub(crate) fn of(events: &'a [Event]) -> Self {
         // A freeze changes nobody's hold, and its row may have had no holder at all.
-        let is_drawn = |event: &&Event| !matches!(event.change, Change::Frozen | Change::Thawed);
+        let is_drawn = |event: &&Event| !matches!(event.change, Change::Frozen | Change::Thawed | Change::Reset);
         let mut sorted: Vec<_> = events.iter().filter(is_drawn).collect();
         sorted.sort_by_key(|event| event.at);
         let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else { return Self::default() };
@@ -150,7 +150,7 @@ impl<'a> Drawing<'a> {
                     }
                 }
             },
-            Change::Frozen | Change::Thawed => {}
+            Change::Frozen | Change::Thawed | Change::Reset => {}
             Change::Released | Change::Broken | Change::Settled | Change::Deleted => {
                 if one.holds.is_some() {
                     one.end_hold(at);

@@ -17,4 +17,5 @@ mod run_beyond;
 mod run_rest;
 mod run_signals;
 mod saying;
+mod seen;
 mod session;

@@ -15,7 +15,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 /// Work that failed for good.
-async fn failed(locks: &LockClient, name: &str) {
+pub(crate) async fn failed(locks: &LockClient, name: &str) {
     let started = locks.once(name).owner("host-a").lease(LEASE).start::<()>().await.unwrap();
     let Started::Attempt(attempt) = started else { panic!("it has an outcome") };
     attempt.fail(&json!({ "reason": "the card was refused" })).await.unwrap();
@@ -115,15 +115,20 @@ async fn a_freeze_with_yes_says_too_that_it_makes_a_row() {
     assert!(again.status.success() && again.err.is_empty(), "{again:?}");
 }
 
-/// Runs the command at a terminal, at which somebody types this.
-async fn answered(place: &Place, arguments: &[&str], answer: &str) -> Ended {
+/// A terminal, and what reads from it.
+pub(crate) fn terminal() -> (File, File) {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();
     unlockpt(&terminal).unwrap();
     let name = ptsname(&terminal, Vec::new()).unwrap();
     let path = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
     let input = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let mut terminal = File::from(terminal);
+    (File::from(terminal), input)
+}
+
+/// Runs the command at a terminal, at which somebody types this.
+async fn answered(place: &Place, arguments: &[&str], answer: &str) -> Ended {
+    let (mut terminal, input) = terminal();
     terminal.write_all(answer.as_bytes()).unwrap();
     end(place.command().args(arguments).stdin(Stdio::from(input))).await
 }

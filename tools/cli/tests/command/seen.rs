@@ -1,0 +1,243 @@
+//! What a command shows before it asks is what it acts on, and what it tells is what is known.
+
+use crate::events::{Watcher, events, with_stream};
+use crate::place::{Ended, LEASE, Place, TABLE, end, end_of};
+use crate::saying::{failed, terminal};
+use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock::once::{OnceState, Started};
+use lambda_lock_testkit::soon;
+use lambda_lock_timeline::Change;
+use std::io::Write;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+
+/// Runs a command at a terminal, and says yes after this has happened meanwhile. Its errors begin with what it has shown.
+async fn yes_after(place: &Place, arguments: &[&str], meanwhile: impl Future<Output = ()>) -> Ended {
+    let (mut terminal, input) = terminal();
+    let mut command = place.command();
+    command.args(arguments).stdin(Stdio::from(input)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    let mut shown = Vec::new();
+    while !String::from_utf8_lossy(&shown).contains("Continue?") {
+        let read = soon("the command asks", stderr.read_buf(&mut shown)).await.unwrap();
+        assert!(read > 0, "{}", String::from_utf8_lossy(&shown));
+    }
+    meanwhile.await;
+    terminal.write_all(b"y\n").unwrap();
+    soon("the command ends", stderr.read_to_end(&mut shown)).await.unwrap();
+    Ended { err: String::from_utf8(shown).unwrap(), ..end_of(child).await }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thaw_and_a_freeze_leave_a_freeze_alone_that_was_not_shown() {
+    let place = Place::new().await;
+    let locks = place.locks("test");
+    locks.freeze("k", "first").await.unwrap();
+    let another = async {
+        locks.thaw("k").await.unwrap();
+        locks.freeze("k", "another").await.unwrap();
+    };
+    let thawed = yes_after(&place, &["thaw", "k"], another).await;
+    assert!(thawed.code() == 76 && thawed.err.contains("\"first\""), "{thawed:?}");
+    let frozen = async || locks.peek("k").await.unwrap().unwrap().freeze_reason;
+    assert_eq!(frozen().await.as_deref(), Some("another"));
+    // The same reason is another freeze too.
+    let same = async {
+        locks.freeze("k", "another").await.unwrap();
+    };
+    assert_eq!(yes_after(&place, &["thaw", "k"], same).await.code(), 76);
+
+    place.held("free", "a").await.release().await.unwrap();
+    for (key, meanwhile) in [("free", false), ("new", true)] {
+        let frozen_meanwhile = async {
+            if meanwhile {
+                place.held(key, "a").await.release().await.unwrap();
+            } else {
+                locks.freeze(key, "theirs").await.unwrap();
+            }
+        };
+        let refused = yes_after(&place, &["freeze", key, "--reason", "mine"], frozen_meanwhile).await;
+        assert_eq!(refused.code(), 76, "{key}: {refused:?}");
+        let reason = locks.peek(key).await.unwrap().unwrap().freeze_reason;
+        assert_eq!(reason.as_deref(), (!meanwhile).then_some("theirs"), "{key}");
+    }
+    let renamed = place.run(&["freeze", "free", "--reason", "mine", "--yes"]).await;
+    assert!(renamed.status.success() && renamed.err.contains("frozen already") && renamed.err.contains("theirs"));
+    let shown = yes_after(&place, &["thaw", "free"], async {}).await;
+    assert!(shown.status.success() && shown.err.contains("\"mine\""), "{shown:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_leaves_a_failure_alone_that_was_not_shown() {
+    let place = Place::new().await;
+    let locks = place.locks("test");
+    for (prefix, name) in [("", "order-9"), ("blue/", "order-10")] {
+        let of = if prefix.is_empty() { locks.clone() } else { locks.prefixed(prefix).unwrap() };
+        failed(&of, name).await;
+        let typed = format!("{prefix}once/{name}");
+        let reset = ["once-reset", &typed, "--reason", "r"];
+        let meanwhile = async {
+            of.once(name).reset("by another").await.unwrap();
+            failed(&of, name).await;
+        };
+        let refused = yes_after(&place, &reset, meanwhile).await;
+        assert!(refused.code() == 76 && refused.err.contains("the card was refused"), "{refused:?}");
+        assert_eq!(of.once(name).status().await.unwrap().unwrap().state, OnceState::Failed);
+        assert!(yes_after(&place, &reset, async {}).await.status.success());
+        // Nothing is asked where there is nothing to do.
+        assert_eq!(place.run(&reset).await.code(), 76);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_release_of_a_lock_that_was_broken_says_that_it_was_lost() {
+    let place = Place::new().await;
+    for reason_before in [false, true] {
+        if reason_before {
+            let before = place.held("k", "before").await.save();
+            place.locks("test").break_lock("k", before.version(), "stuck").await.unwrap();
+        }
+        let saved = place.run(&["acquire", "k", "--owner", "me"]).await.done();
+        let seen = place.locks("test").peek("k").await.unwrap().unwrap().version;
+        place.locks("test").break_lock("k", &seen, "stuck").await.unwrap();
+        for _ in 0..2 {
+            let released = place.run_with(&["release"], &saved).await;
+            assert!(released.code() == 76 && released.err.contains("broken"), "{released:?}");
+        }
+    }
+    // A release may be repeated, also of a lock that was broken before.
+    let saved = place.run(&["acquire", "k"]).await.done();
+    for _ in 0..2 {
+        place.run_with(&["release"], &saved).await.done();
+    }
+}
+
+fn told<const N: usize>(events: [(Change, &str); N]) -> Vec<(Change, String)> {
+    events.map(|(change, holder)| (change, holder.to_owned())).into()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_break_for_the_same_reason_is_a_break_too() {
+    let place = with_stream("NEW_AND_OLD_IMAGES").await;
+    let mut watch = Watcher::start(&place, &["k"], &["--json"], false).await;
+    for holder in ["a", "b"] {
+        let lock = place.held("k", holder).await;
+        watch.tells().await;
+        place.locks("test").break_lock("k", lock.version(), "stuck").await.unwrap();
+        watch.tells().await;
+    }
+    place.held("k", "c").await.release().await.unwrap();
+    watch.tells().await;
+    let mut all = vec![(Change::Granted, "a"), (Change::Broken, "a"), (Change::Granted, "b"), (Change::Broken, "b")];
+    let printed = watch.ended().await.out;
+    assert_eq!(events(&printed)[..4], told::<4>(all.clone().try_into().unwrap()));
+    assert_eq!(events(&printed).last().unwrap(), &(Change::Released, "c".to_owned()));
+    all.extend([(Change::Granted, "c"), (Change::Released, "c")]);
+    assert_eq!(events(&place.run(&["history", "k", "--json"]).await.done()), told::<6>(all.try_into().unwrap()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_has_the_order_of_the_stream_and_not_that_of_clocks() {
+    let place = with_stream("NEW_AND_OLD_IMAGES").await;
+    place.held("k", "a").await.release().await.unwrap();
+    let lock = place.held("k", "b").await;
+    // As a holder writes whose clock is an hour behind.
+    let (begin, stamp) = lock.version().rsplit_once('-').unwrap();
+    let millis = u64::from_str_radix(&stamp[..12], 16).unwrap() - 3_600_000;
+    let version = AttributeValue::S(format!("{begin}-{millis:012x}{}", &stamp[12..]));
+    let item = place.local.client().get_item().table_name(TABLE).key("key", AttributeValue::S("k".to_owned()));
+    let mut item = item.send().await.unwrap().item.unwrap();
+    item.insert("recordVersionNumber".to_owned(), version);
+    place.local.client().put_item().table_name(TABLE).set_item(Some(item)).send().await.unwrap();
+    let story = [(Change::Granted, "a"), (Change::Released, "a"), (Change::Granted, "b"), (Change::Renewed, "b")];
+    assert_eq!(events(&place.run(&["history", "k", "--json"]).await.done()), told(story));
+}
+
+/// A watch of `k` that looks once more, at its end, after all of this has happened.
+async fn watched(place: &Place, happens: impl Future<Output = ()>) -> Vec<(Change, String)> {
+    let arguments = ["--json", "--interval", "1h", "--for", "3s"];
+    let mut command = place.command();
+    let child = command.args(["watch", "k"]).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    happens.await;
+    events(&end_of(child.unwrap()).await.done())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_looks_at_its_end_and_tells_only_what_it_knows() {
+    let place = Place::new().await;
+    let locks = place.locks("test");
+    let lock = place.held("k", "a").await;
+    let seen = watched(&place, async {
+        lock.release().await.unwrap();
+        let _ = place.held("k", "b").await.save();
+        locks.freeze("k", "r").await.unwrap();
+    });
+    let story = [(Change::Held, "a"), (Change::Granted, "b"), (Change::Frozen, "b")];
+    assert_eq!(seen.await, told(story), "nobody took anything over");
+    // Broken, thawed, acquired and released: the last holder was not broken.
+    let seen = watched(&place, async {
+        let version = locks.peek("k").await.unwrap().unwrap().version;
+        locks.break_lock("k", &version, "stuck").await.unwrap();
+        locks.thaw("k").await.unwrap();
+        place.held("k", "c").await.release().await.unwrap();
+    });
+    let story = [(Change::Held, "b"), (Change::Frozen, "b"), (Change::Released, "c"), (Change::Thawed, "c")];
+    assert_eq!(seen.await, told(story));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_and_watch_tell_the_work_of_a_client_with_a_prefix() {
+    let place = with_stream("NEW_AND_OLD_IMAGES").await;
+    let blue = place.locks("test").prefixed("blue/").unwrap();
+    let mut watches = Vec::new();
+    for keys in [&["blue/once/order-9"][..], &[]] {
+        watches.push(Watcher::start(&place, keys, &["--json"], false).await);
+    }
+    let work = blue.once("order-9").owner("a").lease(LEASE);
+    let Started::Attempt(attempt) = work.start::<()>().await.unwrap() else { panic!("it has an outcome") };
+    for watch in &mut watches {
+        watch.tells().await;
+    }
+    attempt.fail(&"no").await.unwrap();
+    for watch in &mut watches {
+        watch.tells().await;
+    }
+    blue.once("order-9").reset("r").await.unwrap();
+    for watch in &mut watches {
+        watch.tells().await;
+    }
+    let story = told([(Change::Granted, "a"), (Change::Settled, "a"), (Change::Reset, "a")]);
+    assert_eq!(events(&place.run(&["history", "blue/once/order-9", "--json"]).await.done()), story);
+    for watch in watches {
+        assert_eq!(events(&watch.ended().await.out), story);
+    }
+    // A lock with such a key that is deleted is no work.
+    place.held("job/once/a-month", "b").await.release().delete_row().await.unwrap();
+    let deleted = place.run(&["history", "job/once/a-month", "--json"]).await.done();
+    assert_eq!(events(&deleted).last().unwrap(), &(Change::Deleted, "b".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_name_of_a_holder_or_key_is_read_as_a_part_of_a_sentence() {
+    let place = Place::new().await;
+    let forged = "nobody. The next acquire gets it";
+    let _ = place.held("sem/0", forged).await.save();
+    let _ = place.held("k is free. j", "a").await.save();
+    let version = place.locks("test").peek("sem/0").await.unwrap().unwrap().version;
+    let quoted = format!("held by \"{forged}\"");
+    for arguments in [&["show", "sem/0"][..], &["show", "sem"], &["run", "sem/0", "--", "true"]] {
+        let told = place.run(arguments).await;
+        assert!(format!("{}{}", told.out, told.err).contains(&quoted), "{arguments:?}: {told:?}");
+    }
+    for arguments in
+        [&["break", "sem/0", "--seen", &version, "--reason", "r"][..], &["freeze", "sem/0", "--reason", "r"]]
+    {
+        let told = end(place.command().args(arguments)).await;
+        assert!(told.err.contains(&format!("holder \"{forged}\"")), "{arguments:?}: {told:?}");
+    }
+    let shown = place.run(&["show", "k is free. j"]).await.done();
+    assert!(shown.starts_with("\"k is free. j\" is held by a.\n"), "{shown}");
+}
