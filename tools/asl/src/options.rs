@@ -1,5 +1,6 @@
 //! What a state machine wants to lock, and how.
 
+use crate::states::NAMES;
 use lambda_lock_protocol::schema::DEFAULT_TTL_RETENTION;
 use lambda_lock_protocol::{ClockBounds, Dialect, Invalid, Lease, Schema, Settings, Ttl};
 use std::fmt;
@@ -164,6 +165,14 @@ impl Options {
             if state.is_empty() || state.chars().count() > 80 {
                 return Err(Error::new(format!("the name of a state must have 1 to 80 characters; got {state:?}")));
             }
+            if NAMES.contains(&state.as_str()) {
+                return Err(Error::new(format!(
+                    "a step of the work cannot be called {state:?}, as that is a state of the lock: give it another name"
+                )));
+            }
+        }
+        if first_step == second_step {
+            return Err(Error::new(format!("both steps of the work are called {first_step:?}: give one another name")));
         }
         let ttl = ttl_attribute.clone().map(|attribute| Ttl { attribute, retention: DEFAULT_TTL_RETENTION });
         let schema = Schema {

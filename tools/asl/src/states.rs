@@ -48,6 +48,13 @@ pub(crate) const LEFT: &str = "LeftToItsLease";
 /// The state that releases the lock after the work.
 pub(crate) const UNLOCK: &str = "Unlock";
 
+const RENEW: &str = "Renew";
+
+/// The states of the lock. No step of the work has such a name, also where a machine needs only some of them.
+pub(crate) const NAMES: [&str; 13] = [
+    LOCK, LOCK_AGAIN, LOOK, DECIDE, TAKE, WAIT, INVALID, RENEW, UNLOCK, NOT_UNLOCKED, AFTER_FAILURE, LEFT, FAILED,
+];
+
 /// The states up to the first step.
 pub(crate) fn acquire(options: &Options) -> Result<Object, Error> {
     let settings = options.settings()?;
@@ -167,7 +174,7 @@ pub(crate) fn renew(options: &Options) -> Result<Object, Error> {
         .with("Retry", retry())
         .with("Catch", [lost, caught(["States.ALL"], AFTER_FAILURE)])
         .with("Next", options.second_step.as_str());
-    Ok(Object::new().with("Renew", state))
+    Ok(Object::new().with(RENEW, state))
 }
 
 /// The states that release the lock, and the ends of the execution.

@@ -4,26 +4,33 @@ use crate::arguments::BreakOptions;
 use crate::confirm::confirm;
 use crate::connection;
 use crate::exit::Failure;
-use crate::row::State;
+use crate::row::{State, work_of};
 use crate::screen::{self, STRONG, named, named_key, plain};
+use crate::show::of_work;
 use crate::words::Said;
 use lambda_lock::ReleaseOutcome;
 use serde_json::json;
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::SystemTime;
+
+const DONE: &str = "the lock was broken";
 
 pub(crate) async fn break_lock(connection: &connection::Options, options: &BreakOptions) -> Result<ExitCode, Failure> {
     let (locks, json) = (connection.open().await?, options.decision.format.json);
     let key = options.key.key();
     let shown = named_key(&key);
-    let missing =
-        || Failure::Lost(format!("\"{key}\" has no row, so there is nothing to break: look at its key with ls"));
+    let missing = async || {
+        let why = match of_work(&locks, &key).await {
+            Ok(Some(_)) => "is idempotent work that has an outcome, so there is nothing to break: look at it with show",
+            _ => "has no row, so there is nothing to break: look at its key with ls",
+        };
+        Failure::Lost(format!("\"{key}\" {why}"))
+    };
     let changed = || {
         Failure::Lost(format!("\"{key}\" changed since it was seen, and was left alone: look at it again with show"))
     };
     if !options.decision.yes {
-        let lock = locks.peek(key.clone()).await?.ok_or_else(missing)?;
+        let Some(lock) = locks.peek(key.clone()).await? else { return Err(missing().await) };
         if lock.version != options.seen {
             return Err(changed());
         }
@@ -42,20 +49,19 @@ pub(crate) async fn break_lock(connection: &connection::Options, options: &Break
     }
     match locks.break_lock(key.clone(), &options.seen, &options.decision.reason).await? {
         ReleaseOutcome::Released => {}
-        ReleaseOutcome::AlreadyGone if locks.peek(key.clone()).await?.is_none() => return Err(missing()),
+        ReleaseOutcome::AlreadyGone if locks.peek(key.clone()).await?.is_none() => return Err(missing().await),
         ReleaseOutcome::AlreadyGone => return Err(changed()),
     }
     // Who may not read it is told of the break alone.
     let row = locks.peek(key.clone()).await.ok().flatten();
     let is_frozen = row.as_ref().is_some_and(|lock| lock.freeze_reason.is_some());
     let is_held = row.is_some_and(|lock| !lock.released);
-    let mut out = anstream::stdout();
     if json {
         let mut said = json!({"key": key.key(), "free": !is_frozen && !is_held});
         if is_frozen {
             said["frozen"] = true.into();
         }
-        writeln!(out, "{}", screen::json(&said)?)?;
+        screen::print_done(&screen::json(&said)?, DONE)?;
         return Ok(ExitCode::SUCCESS);
     }
     let said = Said::new(State::Released, is_frozen);
@@ -64,7 +70,9 @@ pub(crate) async fn break_lock(connection: &connection::Options, options: &Break
         Some(who) => format!("is {}. {who}", said.is()),
         None => format!("is {}.", said.is()),
     };
+    let next = if work_of(key.key()).is_some() { " The next call does the work again." } else { "" };
     let holder = if is_held { "earlier holder" } else { "holder" };
-    writeln!(out, "{STRONG}{shown}{STRONG:#} {is} Its {holder} may still run until its next renewal.")?;
+    let said = format!("{STRONG}{shown}{STRONG:#} {is}{next} Its {holder} may still run until its next renewal.");
+    screen::print_done(&said, DONE)?;
     Ok(ExitCode::SUCCESS)
 }

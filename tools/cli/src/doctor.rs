@@ -47,6 +47,8 @@ struct Findings {
     found: Vec<Finding>,
     /// Whether DynamoDB did not respond. Then nothing is known of the table.
     out_of_reach: bool,
+    /// Whether something was not allowed.
+    denied: bool,
 }
 
 impl Findings {
@@ -62,6 +64,7 @@ impl Findings {
             }
             Err(error) => {
                 self.out_of_reach |= exit::of_kind(error.kind()) == exit::UNAVAILABLE;
+                self.denied |= exit::of_kind(error.kind()) == exit::DENIED;
                 self.add(about, Verdict::Failed, exit::with_reasons(&error));
                 None
             }
@@ -71,6 +74,7 @@ impl Findings {
     fn exit_code(&self) -> ExitCode {
         match self.found.iter().any(|finding| finding.verdict == Verdict::Failed) {
             true if self.out_of_reach => ExitCode::from(exit::UNAVAILABLE),
+            true if self.denied => ExitCode::from(exit::DENIED),
             true => ExitCode::from(exit::UNUSABLE),
             false => ExitCode::SUCCESS,
         }
@@ -111,6 +115,7 @@ async fn about_the_table(
     let table = match request.send().await {
         Ok(described) => described.table,
         Err(error) => {
+            findings.denied |= exit::is_denied(&error);
             findings.add("clock", Verdict::Failed, exit::said(&error));
             return None;
         }
@@ -167,6 +172,7 @@ async fn about_ttl(findings: &mut Findings, connection: &connection::Options, dy
     let described = match dynamodb.describe_time_to_live().table_name(connection.table()).send().await {
         Ok(described) => described.time_to_live_description,
         Err(error) => {
+            findings.denied |= exit::is_denied(&error);
             return findings.add("TTL", Verdict::Failed, exit::said(&error));
         }
     };

@@ -43,6 +43,8 @@ pub(crate) enum Failure {
     Io(std::io::Error),
     /// A lock could not be printed for whoever renews and releases it.
     Unprinted(std::io::Error),
+    /// This was done, and could not be told.
+    Untold(&'static str, std::io::Error),
 }
 
 impl Failure {
@@ -77,7 +79,7 @@ impl Failure {
             Self::Lost(_) => LOST,
             Self::Usage(_) => USAGE,
             Self::Sdk { code, .. } => *code,
-            Self::Declined | Self::Io(_) | Self::Unprinted(_) => OTHER,
+            Self::Declined | Self::Io(_) | Self::Unprinted(_) | Self::Untold(..) => OTHER,
         })
     }
 }
@@ -92,6 +94,11 @@ pub(crate) fn of_kind(kind: ErrorKind) -> u8 {
         ErrorKind::InvalidRequest => USAGE,
         _ => OTHER,
     }
+}
+
+/// Whether such a request was not allowed.
+pub(crate) fn is_denied<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> bool {
+    matches!(Answer::of_error(error.code(), error.message()), Answer::Rejected(Rejection::Denied(_)))
 }
 
 /// The failure of a request that the command sends itself.
@@ -162,6 +169,7 @@ impl fmt::Display for Failure {
             }
             Self::Declined => f.write_str("nothing was changed"),
             Self::Io(error) => error.fmt(f),
+            Self::Untold(what, error) => write!(f, "{what}, but this cannot be printed: {error}"),
             Self::Unprinted(error) => write!(f, "the lock cannot be printed: {error}"),
         }
     }

@@ -8,7 +8,6 @@ use crate::row::work_of;
 use crate::screen::{self, STRONG, named, named_key, plain, quoted};
 use lambda_lock::{LockClient, LockKey, PeekedLock, ThawOutcome};
 use serde_json::json;
-use std::io::Write;
 use std::process::ExitCode;
 
 pub(crate) async fn freeze(connection: &connection::Options, options: &FreezeOptions) -> Result<ExitCode, Failure> {
@@ -23,14 +22,13 @@ pub(crate) async fn freeze(connection: &connection::Options, options: &FreezeOpt
             false => return Err(changed(&key)),
         }
     };
-    let mut out = anstream::stdout();
-    if options.decision.format.json {
-        writeln!(out, "{}", screen::json(&json!({ "key": key.key(), "frozen": true }))?)?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let (style, shown) = (screen::DOUBTFUL, named_key(&key));
     let who = if is_held(row.as_ref()) { "Nobody but its holder is" } else { "Nobody is" };
-    writeln!(out, "{STRONG}{shown}{STRONG:#} is {style}frozen{style:#}. {who} granted it until it is thawed.")?;
+    let said = match options.decision.format.json {
+        true => screen::json(&json!({ "key": key.key(), "frozen": true }))?,
+        false => format!("{STRONG}{shown}{STRONG:#} is {style}frozen{style:#}. {who} granted it until it is thawed."),
+    };
+    screen::print_done(&said, "the lock was frozen")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -109,15 +107,14 @@ pub(crate) async fn thaw(connection: &connection::Options, options: &ThawOptions
         locks.thaw_seen(key.clone(), row.as_ref()).await?
     };
     let was_frozen = thawed.ok_or_else(|| changed(&key))? == ThawOutcome::Thawed;
-    let mut out = anstream::stdout();
-    if options.format.json {
-        let thawed = json!({ "key": key.key(), "frozen": false, "wasFrozen": was_frozen });
-        writeln!(out, "{}", screen::json(&thawed)?)?;
-    } else if was_frozen {
-        let style = screen::GOOD;
-        writeln!(out, "{STRONG}{shown}{STRONG:#} is {style}thawed{style:#}. Callers are granted it again.")?;
-    } else {
-        writeln!(out, "{STRONG}{shown}{STRONG:#} was not frozen.")?;
-    }
+    let style = screen::GOOD;
+    let said = match was_frozen {
+        _ if options.format.json => {
+            screen::json(&json!({ "key": key.key(), "frozen": false, "wasFrozen": was_frozen }))?
+        }
+        true => format!("{STRONG}{shown}{STRONG:#} is {style}thawed{style:#}. Callers are granted it again."),
+        false => format!("{STRONG}{shown}{STRONG:#} was not frozen."),
+    };
+    screen::print_done(&said, if was_frozen { "the lock was thawed" } else { "the lock was not frozen" })?;
     Ok(ExitCode::SUCCESS)
 }

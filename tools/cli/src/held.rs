@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn acquire(locks: &LockClient, options: &AcquireOptions) -> Result<ExitCode, Failure> {
+    screen::has_standard_output().map_err(Failure::Unprinted)?;
     let lock = match acquire_or_end(locks, &options.how, &mut Signals::new()?).await? {
         Ok(lock) => lock,
         Err(code) => return Ok(code),
@@ -35,6 +36,7 @@ pub(crate) async fn acquire(locks: &LockClient, options: &AcquireOptions) -> Res
 }
 
 pub(crate) async fn renew(locks: &LockClient, options: &RenewOptions) -> Result<ExitCode, Failure> {
+    screen::has_standard_output().map_err(Failure::Unprinted)?;
     let mut resume = locks.resume(read(options.file.as_deref())?);
     if let Some(lease) = options.lease {
         resume = resume.lease(lease);
@@ -46,9 +48,15 @@ pub(crate) async fn renew(locks: &LockClient, options: &RenewOptions) -> Result<
 pub(crate) async fn release(locks: &LockClient, options: &ReleaseOptions) -> Result<ExitCode, Failure> {
     let saved = read(options.file.as_deref())?;
     let key = saved.key();
+    // Its release would not tell, because the lock is free. Who may not read it releases it all the same.
+    let row = locks.peek(key.clone()).await.ok().flatten();
+    if row.is_some_and(|lock| lock.broken && lock.version == saved.version()) {
+        return Err(Failure::Lost(format!("\"{key}\" was lost before: an operator has broken it, and it is free")));
+    }
     match locks.release(saved).await? {
         ReleaseOutcome::Released if options.format.json => {
-            writeln!(std::io::stdout(), "{}", screen::json(&json!({"key": key.key(), "released": true}))?)?;
+            let said = screen::json(&json!({"key": key.key(), "released": true}))?;
+            screen::print_done(&said, "the lock was released")?;
         }
         ReleaseOutcome::Released => {}
         ReleaseOutcome::AlreadyGone => {
@@ -149,6 +157,13 @@ fn print(lock: &Lock) -> std::io::Result<()> {
 
 fn read(file: Option<&Path>) -> Result<SavedLock, Failure> {
     let text = text_of(file)?;
+    if text.trim().is_empty() {
+        let what = file.map_or("standard input".to_owned(), |file| file.display().to_string());
+        return Err(Failure::Usage(format!(
+            "{what} is empty. A shell empties the file behind > before this command reads it: write what renew prints into \
+             another file, and then move it"
+        )));
+    }
     serde_json::from_str(&text).or_else(|error| {
         let wrong = || Failure::Usage(format!("this is not what acquire or renew prints: {error}"));
         serde_json::from_value(with_whole_numbers(&text).ok_or_else(wrong)?).map_err(|_| wrong())

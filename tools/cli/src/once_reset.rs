@@ -9,7 +9,6 @@ use crate::screen::{self, STRONG, named_key, quoted};
 use lambda_lock::once::{OnceState, OnceStatus, ResetOutcome};
 use lambda_lock::{ErrorKind, LockClient, LockKey};
 use serde_json::json;
-use std::io::Write;
 use std::process::ExitCode;
 
 pub(crate) async fn once_reset(
@@ -47,19 +46,15 @@ pub(crate) async fn once_reset(
             break;
         }
     }
-    let mut out = anstream::stdout();
-    match reset {
-        ResetOutcome::Open if options.decision.format.json => {
-            writeln!(out, "{}", screen::json(&json!({ "key": work.key(), "open": true }))?)?
-        }
-        ResetOutcome::Open => {
-            let style = screen::GOOD;
-            writeln!(out, "{STRONG}{shown}{STRONG:#} is {style}open{style:#}. The next call does the work again.")?;
-        }
-        ResetOutcome::NotFailed => {
-            return Err(not_failed("did not fail for good"));
-        }
+    if reset == ResetOutcome::NotFailed {
+        return Err(not_failed("did not fail for good"));
     }
+    let style = screen::GOOD;
+    let said = match options.decision.format.json {
+        true => screen::json(&json!({ "key": work.key(), "open": true }))?,
+        false => format!("{STRONG}{shown}{STRONG:#} is {style}open{style:#}. The next call does the work again."),
+    };
+    screen::print_done(&said, "the work was allowed again")?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -14,7 +14,6 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock_protocol::Schema;
 use serde_json::json;
 use std::collections::HashMap;
-use std::io::Write;
 use std::process::ExitCode;
 
 const TOKEN: &str = "fencingToken";
@@ -40,46 +39,47 @@ pub(crate) async fn raise_tokens(
         floor: options.floor()?,
     };
     let Raising { table, floor, .. } = &raising;
-    let mut older = 0_u64;
+    let mut older = Vec::new();
     raising
-        .each_older(true, async |_| {
-            older += 1;
+        .each_older(async |key, token| {
+            older.push((key, token));
             Ok(())
         })
         .await?;
     screen::progress_ends();
-    if older > 0 && !options.yes {
+    if !older.is_empty() && !options.yes {
         confirm(&format!(
-            "{older} rows of table {table} have a smaller token than {floor}. They get this one. No caller may use the table \
-             meanwhile."
+            "{} rows of table {table} have a smaller token than {floor}. They get this one. No caller may use the table \
+             meanwhile.",
+            older.len()
         ))?;
     }
-    let mut raised = 0_u64;
-    if older > 0 {
-        raising
-            .each_older(false, async |key| {
-                raised += u64::from(raising.raise(key).await?);
-                Ok(())
-            })
-            .await?;
+    let (mut raised, mut changed) = (0_u64, 0_u64);
+    for (key, token) in older {
+        match raising.raise(key, token).await? {
+            true => raised += 1,
+            false => changed += 1,
+        }
+        screen::progress(format_args!("{raised} rows written"));
     }
     screen::progress_ends();
-    let mut out = std::io::stdout();
-    if options.format.json {
-        writeln!(out, "{}", json!({ "raised": raised, "to": floor }))?;
-    } else {
-        writeln!(out, "{raised} tokens were raised to {floor}")?;
+    if changed > 0 {
+        screen::tell(format_args!(
+            "{changed} rows have another token than they had when they were read, and were left alone: somebody uses the table. Run \
+             this again when nobody does."
+        ));
     }
+    let said = match options.format.json {
+        true => json!({ "raised": raised, "to": floor }).to_string(),
+        false => format!("{raised} tokens were raised to {floor}"),
+    };
+    screen::print_done(&said, "the tokens were raised")?;
     Ok(ExitCode::SUCCESS)
 }
 
 impl Raising<'_> {
-    /// Calls back with the key of each row whose token is smaller. A row without a token is that of another client, and stays.
-    async fn each_older(
-        &self,
-        names_odd_rows: bool,
-        mut each: impl AsyncFnMut(Row) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+    /// Calls back with the key and the token of each row whose token is smaller. A row without a token is that of another client, and stays.
+    async fn each_older(&self, mut each: impl AsyncFnMut(Row, String) -> Result<(), Failure>) -> Result<(), Failure> {
         let (mut start, mut seen) = (None, 0);
         loop {
             let scan = self.dynamodb.scan().table_name(self.table).consistent_read(true);
@@ -91,13 +91,12 @@ impl Raising<'_> {
                 match row.get(TOKEN) {
                     None => {}
                     Some(AttributeValue::N(token)) if is_at_least(token, self.floor) => {}
-                    Some(AttributeValue::N(_)) => each(self.key(&row)).await?,
-                    Some(_) if names_odd_rows => {
+                    Some(AttributeValue::N(token)) => each(self.key(&row), token.clone()).await?,
+                    Some(_) => {
                         let key = row.get(&self.schema.key_attribute).and_then(|key| key.as_s().ok());
                         let key = plain(key.map_or("?", |key| key));
                         screen::tell(format_args!("{key} has a token that is no number, and is left"));
                     }
-                    Some(_) => {}
                 }
             }
             start = page.last_evaluated_key;
@@ -112,12 +111,13 @@ impl Raising<'_> {
         names.filter_map(|name| Some((name.clone(), row.get(name)?.clone()))).collect()
     }
 
-    /// Whether the row still had a smaller token.
-    async fn raise(&self, key: Row) -> Result<bool, Failure> {
+    /// Whether the row still had this token.
+    async fn raise(&self, key: Row, seen: String) -> Result<bool, Failure> {
         let update = self.dynamodb.update_item().table_name(self.table).set_key(Some(key));
-        let update = update.update_expression("SET #token = :floor").condition_expression("#token < :floor");
+        let update = update.update_expression("SET #token = :floor").condition_expression("#token = :seen AND #token < :floor");
         let update = update.expression_attribute_names("#token", TOKEN);
         let update = update.expression_attribute_values(":floor", AttributeValue::N(self.floor.to_string()));
+        let update = update.expression_attribute_values(":seen", AttributeValue::N(seen));
         match update.send().await {
             Ok(_) => Ok(true),
             Err(error)

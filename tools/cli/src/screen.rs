@@ -1,10 +1,12 @@
 //! What the commands share in what they print.
 
+use crate::exit::Failure;
 use anstyle::{AnsiColor, Style};
 use lambda_lock::LockKey;
 use serde::Serialize;
 use std::fmt::{Display, Write as _};
-use std::io::{IsTerminal, Write as _};
+use std::io::{ErrorKind, IsTerminal, Write as _};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::time::{Duration, SystemTime};
 
 pub(crate) const WRONG: Style = AnsiColor::Red.on_default().bold();
@@ -60,6 +62,27 @@ pub(crate) fn json(value: &impl Serialize) -> std::io::Result<String> {
         }
     }
     Ok(json)
+}
+
+/// Prints what was done. Whoever cannot read it must not take the command for one that did nothing.
+pub(crate) fn print_done(line: &str, what: &'static str) -> Result<(), Failure> {
+    let mut out = anstream::stdout();
+    let printed = writeln!(out, "{line}").and_then(|()| out.flush());
+    printed.map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Failure::Io(error),
+        _ => Failure::Untold(what, error),
+    })
+}
+
+/// Fails where standard output was closed when the process began. Then it is /dev/null, open for reading too, which takes
+/// everything and keeps nothing.
+pub(crate) fn has_standard_output() -> std::io::Result<()> {
+    let (out, null) = (std::io::stdout(), std::fs::metadata("/dev/null")?);
+    let is_null = rustix::fs::fstat(&out)?.st_rdev as u64 == null.rdev() && null.file_type().is_char_device();
+    if is_null && rustix::fs::fcntl_getfl(&out)?.contains(rustix::fs::OFlags::RDWR) {
+        return Err(std::io::Error::other("standard output is closed"));
+    }
+    Ok(())
 }
 
 /// Writes a line to standard error. Nobody has to be there to read it: what the command does goes on.

@@ -79,6 +79,26 @@ fn what_is_printed_is_json_in_ascii_that_names_its_version_and_its_command() {
     }
 }
 
+#[test]
+fn a_step_has_no_name_of_a_state_of_the_lock() {
+    for poll in [Poll::Look, Poll::Claim] {
+        let options = Options { poll, ..Options::default() };
+        let printed = serde_json::to_value(states(&options, "test").unwrap()).unwrap();
+        for state in printed["States"].as_object().unwrap().keys().map(String::as_str).chain(["LockAgain"]) {
+            let refused_as = |options: &Options| {
+                for error in [states(options, "t"), sample(options, "t"), policy(options, &["*".to_owned()])] {
+                    let error = error.unwrap_err().to_string();
+                    assert!(error.contains(&format!("{state:?}")) && error.contains("another name"), "{error}");
+                }
+            };
+            refused_as(&Options { first_step: state.to_owned(), ..options.clone() });
+            refused_as(&Options { second_step: state.to_owned(), ..options.clone() });
+        }
+    }
+    let twice = Options { first_step: "SecondStep".to_owned(), ..Options::default() };
+    assert!(sample(&twice, "t").unwrap_err().to_string().contains("both steps"));
+}
+
 /// The pauses between all attempts of a retrier, in seconds.
 fn pauses(retrier: &Value) -> u64 {
     let number = |name: &str| retrier[name].as_u64().unwrap();

@@ -123,7 +123,7 @@ async fn a_second_break_for_the_same_reason_is_a_break_too() {
     let place = with_stream("NEW_AND_OLD_IMAGES").await;
     let mut watch = Watcher::start(&place, &["k"], &["--json"], false).await;
     for holder in ["a", "b"] {
-        let lock = place.held("k", holder).await;
+        let lock = place.held("k", holder).await.save();
         watch.tells().await;
         place.locks("test").break_lock("k", lock.version(), "stuck").await.unwrap();
         watch.tells().await;
@@ -142,7 +142,7 @@ async fn a_second_break_for_the_same_reason_is_a_break_too() {
 async fn history_has_the_order_of_the_stream_and_not_that_of_clocks() {
     let place = with_stream("NEW_AND_OLD_IMAGES").await;
     place.held("k", "a").await.release().await.unwrap();
-    let lock = place.held("k", "b").await;
+    let lock = place.held("k", "b").await.save();
     // As a holder writes whose clock is an hour behind.
     let (begin, stamp) = lock.version().rsplit_once('-').unwrap();
     let millis = u64::from_str_radix(&stamp[..12], 16).unwrap() - 3_600_000;
@@ -240,4 +240,63 @@ async fn no_name_of_a_holder_or_key_is_read_as_a_part_of_a_sentence() {
     }
     let shown = place.run(&["show", "k is free. j"]).await.done();
     assert!(shown.starts_with("\"k is free. j\" is held by a.\n"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_cannot_be_printed_is_not_held() {
+    let place = Place::new().await;
+    let shell = async |line: &str| end(crate::session::shell(&place, "sh").args(["-c", line])).await;
+    for out in [">&-", ">/dev/full"] {
+        let refused = shell(&format!("lambda-lock acquire k {out}")).await;
+        assert!(refused.code() == 1 && refused.err.contains("cannot be printed"), "{out}: {refused:?}");
+        assert!(place.is_free("k").await, "{out}");
+    }
+    let closed = shell("lambda-lock acquire k > held.json && lambda-lock renew held.json >&-").await;
+    assert!(closed.code() == 1 && closed.err.contains("closed"), "{closed:?}");
+    let emptied = shell("lambda-lock renew held.json > held.json").await;
+    assert!(emptied.code() == 2 && emptied.err.contains("held.json is empty"), "{emptied:?}");
+    // Whoever wants the lock for its lease alone says so.
+    shell("lambda-lock acquire other > /dev/null").await.done();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_done_and_cannot_be_printed_is_said_to_be_done() {
+    let place = Place::new().await;
+    failed(&place.locks("test"), "order-9").await;
+    let saved = place.run(&["acquire", "k"]).await.done();
+    let seen = place.held("broken", "a").await.save().version().to_owned();
+    let shell = async |line: &str| end(crate::session::shell(&place, "sh").args(["-c", line])).await;
+    for (line, done) in [
+        ("freeze k --reason r --yes".to_owned(), "the lock was frozen"),
+        ("thaw k --yes --json".to_owned(), "the lock was thawed"),
+        (format!("break broken --seen {seen} --reason r --yes"), "the lock was broken"),
+        ("once-reset order-9 --reason r --yes".to_owned(), "the work was allowed again"),
+        ("raise-tokens --yes".to_owned(), "the tokens were raised"),
+    ] {
+        let ended = shell(&format!("lambda-lock {line} > /dev/full")).await;
+        assert!(ended.code() == 1 && ended.err.contains(done), "{line}: {ended:?}");
+    }
+    let mut release = crate::session::shell(&place, "sh");
+    let release = release.args(["-c", "echo \"$0\" | lambda-lock release --json > /dev/full", &saved]);
+    let ended = end(release).await;
+    assert!(ended.code() != 0, "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_break_of_idempotent_work_says_what_follows() {
+    let place = Place::new().await;
+    let locks = place.locks("test");
+    failed(&locks, "order-9").await;
+    for yes in [&[][..], &["--yes"]] {
+        let arguments = [&["break", "once/order-9", "--seen", "ll1-x", "--reason", "r"], yes].concat();
+        let refused = place.run(&arguments).await;
+        assert!(refused.code() == 76 && refused.err.contains("has an outcome"), "{refused:?}");
+    }
+    let Started::Attempt(attempt) = locks.once("order-10").owner("a").lease(LEASE).start::<()>().await.unwrap() else {
+        panic!("it has an outcome")
+    };
+    let seen = locks.peek("once/order-10").await.unwrap().unwrap().version;
+    let broken = place.run(&["break", "once/order-10", "--seen", &seen, "--reason", "r", "--yes"]).await.done();
+    assert!(broken.contains("The next call does the work again."), "{broken}");
+    drop(attempt);
 }
