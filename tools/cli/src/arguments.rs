@@ -115,7 +115,7 @@ pub(crate) enum Command {
     OnceReset(OnTable<OnceResetOptions>),
     /// Make the fencing tokens of a restored table larger than all that were ever given.
     ///
-    /// It reads the whole table twice, and writes each row that has a smaller token. No caller may use the table meanwhile. It can
+    /// It reads the whole table, and writes each row that has a smaller token. No caller may use the table meanwhile. It can
     /// be run again at any time.
     RaiseTokens(OnTable<RaiseTokensOptions>),
     /// Print what makes a shell complete these commands.
@@ -255,7 +255,7 @@ pub(crate) struct WatchOptions {
     /// The pause between two looks.
     #[arg(long, value_parser = interval, default_value = "2s")]
     pub(crate) interval: Duration,
-    /// Stop after this time. By default at Ctrl-C.
+    /// Stop after this time, with a last look. By default at Ctrl-C.
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
     #[command(flatten)]

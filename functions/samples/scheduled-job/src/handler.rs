@@ -66,7 +66,7 @@ where
             let holder = beginning(&held.holder, LONGEST_NAME);
             let frozen = held.freeze_reason.as_deref().map(|reason| beginning(reason, LONGEST_NAME));
             match frozen {
-                Some(reason) => tracing::warn!(holder, reason, "the job is frozen: nobody but this holder runs it"),
+                Some(reason) => tracing::warn!(holder, reason, "the job is frozen: no tick runs it until it is thawed"),
                 None => tracing::info!(holder, "somebody else runs the job"),
             }
             match tick {
