@@ -51,9 +51,8 @@ pub(crate) const UNLOCK: &str = "Unlock";
 const RENEW: &str = "Renew";
 
 /// The states of the lock. No step of the work has such a name, also where a machine needs only some of them.
-pub(crate) const NAMES: [&str; 13] = [
-    LOCK, LOCK_AGAIN, LOOK, DECIDE, TAKE, WAIT, INVALID, RENEW, UNLOCK, NOT_UNLOCKED, AFTER_FAILURE, LEFT, FAILED,
-];
+pub(crate) const NAMES: [&str; 13] =
+    [LOCK, LOCK_AGAIN, LOOK, DECIDE, TAKE, WAIT, INVALID, RENEW, UNLOCK, NOT_UNLOCKED, AFTER_FAILURE, LEFT, FAILED];
 
 /// The states up to the first step.
 pub(crate) fn acquire(options: &Options) -> Result<Object, Error> {

@@ -26,13 +26,7 @@ pub(crate) enum Between {
 }
 
 /// What is known to have happened, in this order.
-pub(crate) fn between(
-    key: &LockKey,
-    before: &Image,
-    after: &Image,
-    between: Between,
-    now: SystemTime,
-) -> Vec<Event> {
+pub(crate) fn between(key: &LockKey, before: &Image, after: &Image, between: Between, now: SystemTime) -> Vec<Event> {
     let (changed, frozen) = match (before, after) {
         (Image::Lock(lock), Image::Missing) => (Some(event(key, Change::Deleted, lock, now)), None),
         (Image::Lock(lock), Image::Settled) => (Some(event(key, Change::Settled, lock, now)), None),

@@ -114,7 +114,8 @@ impl Raising<'_> {
     /// Whether the row still had this token.
     async fn raise(&self, key: Row, seen: String) -> Result<bool, Failure> {
         let update = self.dynamodb.update_item().table_name(self.table).set_key(Some(key));
-        let update = update.update_expression("SET #token = :floor").condition_expression("#token = :seen AND #token < :floor");
+        let update =
+            update.update_expression("SET #token = :floor").condition_expression("#token = :seen AND #token < :floor");
         let update = update.expression_attribute_names("#token", TOKEN);
         let update = update.expression_attribute_values(":floor", AttributeValue::N(self.floor.to_string()));
         let update = update.expression_attribute_values(":seen", AttributeValue::N(seen));

@@ -60,9 +60,8 @@ pub(crate) async fn watch(connection: &connection::Options, options: &WatchOptio
         };
         let now = SystemTime::now();
         let keys = after.keys().chain(before.keys().filter(|key| !after.contains_key(key)));
-                let mut events: Vec<Vec<_>> = keys
-            .map(|key| between(key, image(&before, key), image(&after, key), Between::Looks, now))
-            .collect();
+        let mut events: Vec<Vec<_>> =
+            keys.map(|key| between(key, image(&before, key), image(&after, key), Between::Looks, now)).collect();
         // Those of one lock stay in their order.
         events.sort_by_key(|of_key| of_key.first().map(|event: &Event| event.at));
         for event in events.into_iter().flatten() {
