@@ -10,6 +10,7 @@ mod deployed;
 mod doctor;
 mod execution;
 mod exit;
+mod family;
 mod freeze;
 mod held;
 mod history;

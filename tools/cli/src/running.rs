@@ -9,6 +9,7 @@
 //! ```
 
 use crate::arguments::RunOptions;
+use crate::family::{self, Family};
 use crate::run::complain;
 use crate::screen;
 use crate::signals::{self, Signals};
@@ -16,8 +17,10 @@ use crate::starter;
 use lambda_lock::{Lock, LockWatch};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, kill_process, kill_process_group, test_kill_process, test_kill_process_group, waitpgid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, kill_process_group, test_kill_process,
+    test_kill_process_group, waitid, waitpgid,
 };
+use std::collections::HashSet;
 use std::future::pending;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -34,8 +37,8 @@ pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
 /// SIGCHLD blocked, and a timer stands still while the machine is suspended, but a lease does not.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// As [`LOOK`], where nothing is reported: what the command started are no children of this process.
-const LOOK_AT_REST: Duration = Duration::from_millis(20);
+/// As [`LOOK`], while what the command started is waited for: its end may be reported to nobody.
+const LOOK_AT_REST: Duration = Duration::from_millis(50);
 
 /// The signals by which somebody tells a command to end.
 const TELLING_TO_END: [Signal; 4] = [Signal::INT, Signal::QUIT, Signal::TERM, Signal::HUP];
@@ -45,6 +48,7 @@ pub(crate) struct Running {
     pid: Pid,
     /// The command leads a process group of its own.
     group: bool,
+    family: Family,
     /// SIGCHLD.
     child_changed: unix::Signal,
     watch: LockWatch,
@@ -100,6 +104,7 @@ impl Running {
         if !options.foreground {
             command.process_group(0);
         }
+        let strangers = family::adopt();
         let child = command.spawn().map_err(starter::reason)?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
         let (group, watch) = (!options.foreground, lock.watch());
@@ -107,6 +112,7 @@ impl Running {
             child,
             pid,
             group,
+            family: Family::new(pid, strangers),
             child_changed,
             watch,
             grace,
@@ -126,7 +132,8 @@ impl Running {
                 return Ok(Event::Ended);
             }
             let time_is_over = time_is_over(&self.watch, self.grace, self.phase);
-            let look = if self.status.is_some() { LOOK_AT_REST } else { LOOK };
+            let is_at_rest = self.status.is_some() || matches!(self.phase, Phase::Killed);
+            let look = if is_at_rest { LOOK_AT_REST } else { LOOK };
             tokio::select! {
                 _ = self.child_changed.recv() => {}
                 () = sleep(look) => {}
@@ -158,11 +165,11 @@ impl Running {
             self.end();
         } else if self.is_paused() {
             self.phase = Phase::Works;
-            self.send(Signal::CONT);
+            self.send_to_all(Signal::CONT);
         }
     }
 
-    /// Ends the command, and in a group of its own also what it started.
+    /// Ends the command, and what it started.
     pub(crate) fn end(&mut self) {
         if self.was_told_to_end() {
             return;
@@ -174,9 +181,9 @@ impl Running {
             self.kill();
         } else {
             self.phase = Phase::Ends { killed_at: Instant::now() + self.grace, lost };
-            self.send(Signal::TERM);
+            self.send_to_all(Signal::TERM);
             // A command that is stopped gets no other signal before.
-            self.send(Signal::CONT);
+            self.send_to_all(Signal::CONT);
         }
         self.tell(if lost {
             "the lock is lost: the command is stopped".to_owned()
@@ -215,6 +222,11 @@ impl Running {
             let last = if matches!(self.phase, Phase::Killed) { LAST_WORDS } else { self.grace };
             self.rest_until = Instant::now() + last;
         }
+        self.family.reap();
+        if matches!(self.phase, Phase::Killed) {
+            // Somebody may have been started meanwhile.
+            self.send_to_all(Signal::KILL);
+        }
         if self.status.is_none() || !self.waits_for_rest() {
             return Ok(self.status.is_some());
         }
@@ -224,73 +236,106 @@ impl Running {
 
     /// Otherwise, what a command started runs on in the background without the lock.
     fn waits_for_rest(&self) -> bool {
-        self.group && (self.was_asked_to_end || self.was_told_to_end())
+        self.was_asked_to_end || self.was_told_to_end()
     }
 
-    /// Whether nobody is left in the group of a command that has ended. Until then its number is given to nobody else. After
+    /// Whether nothing is left of a command that has ended. Until then the number of its group is given to nobody else. After
     /// that, all numbers would have to be given between two looks before a stranger had it.
     fn is_gone(&self) -> bool {
-        // The first process of a container is the parent of all whose parents have ended.
+        self.family.reap();
+        // Where they are not listed. Elsewhere than on Linux the first process of a container adopts them too.
         while let Ok(Some(_)) = waitpgid(self.pid, WaitOptions::NOHANG) {}
-        test_kill_process_group(self.pid) == Err(Errno::SRCH)
+        (!self.group || test_kill_process_group(self.pid) == Err(Errno::SRCH)) && self.family.living().is_empty()
     }
 
     /// Whether something runs as another user, so that no signal of this process reaches it.
     fn has_some_out_of_reach(&self) -> bool {
         let refuses = |tried| tried == Err(Errno::PERM);
-        if self.group {
-            // Of a group this is said only where all are out of reach.
-            refuses(test_kill_process_group(self.pid))
-                || members(self.pid).any(|member| refuses(test_kill_process(member)))
-        } else {
-            self.status.is_none() && refuses(test_kill_process(self.pid))
-        }
+        // Of a group this is said only where all are out of reach.
+        (self.group && refuses(test_kill_process_group(self.pid)))
+            || (self.status.is_none() && refuses(test_kill_process(self.pid)))
+            || self.family.living().into_iter().any(|member| refuses(test_kill_process(member.pid)))
     }
 
     fn kill(&mut self) {
         self.phase = Phase::Killed;
         self.rest_until = Instant::now() + LAST_WORDS;
-        self.send(Signal::KILL);
+        self.send_to_all(Signal::KILL);
     }
 
     /// Stops the command and then this process. Returns when somebody continues this process, or `false` where a part of the
     /// command would work on beside it, without its lock.
     fn pause(&mut self) -> bool {
-        self.send(Signal::STOP);
+        self.send_to_all(Signal::STOP);
         // In the foreground the terminal has stopped it.
         if self.group && self.has_some_out_of_reach() {
-            self.send(Signal::CONT);
+            self.send_to_all(Signal::CONT);
             return false;
         }
         self.phase = Phase::Paused;
         signals::stop_this_process();
         // In the foreground a shell continues both.
-        self.send(Signal::STOP);
+        self.send_to_all(Signal::STOP);
         true
     }
 
-    /// In the foreground the terminal sends its signals to the command itself.
+    /// In the foreground the terminal sends its signals to the command itself. Whoever left the group is told to end too, because
+    /// the lock is released.
     fn pass_on(&mut self, signal: Signal) {
-        if self.group || ![Signal::INT, Signal::QUIT].contains(&signal) {
-            self.send(signal);
-            if TELLING_TO_END.contains(&signal) {
-                self.was_asked_to_end = true;
-                // A command that is stopped, as by reading from the terminal, gets no other signal before.
-                if !self.is_paused() {
-                    self.send(Signal::CONT);
-                }
+        let tells_to_end = TELLING_TO_END.contains(&signal);
+        self.was_asked_to_end |= tells_to_end;
+        if !self.group && [Signal::INT, Signal::QUIT].contains(&signal) {
+            return;
+        }
+        if tells_to_end {
+            self.send_to_all(signal);
+            // A command that is stopped, as by reading from the terminal, gets no other signal before.
+            if !self.is_paused() {
+                self.send_to_all(Signal::CONT);
             }
+        } else {
+            self.send(signal);
+            self.say_who_is_out_of_reach();
         }
     }
 
-    fn send(&mut self, signal: Signal) {
-        // Whether somebody is out of reach is looked at below. Otherwise the only error is that nobody is there any more.
+    /// Sends it to the group of the command, or in the foreground to the command alone.
+    fn send(&self, signal: Signal) {
+        // Whether somebody is out of reach is looked at later. Otherwise the only error is that nobody is there any more.
         let _ = match self.status {
             _ if self.group => kill_process_group(self.pid, signal),
             None => kill_process(self.pid, signal),
             // Its number may be another's.
             Some(_) => Ok(()),
         };
+    }
+
+    /// Sends it to the command and to all that it started. What stops or kills also reaches what is started meanwhile: by
+    /// somebody whom it has not reached yet.
+    fn send_to_all(&mut self, signal: Signal) {
+        self.send(signal);
+        let until = Instant::now() + LAST_WORDS;
+        let mut reached = HashSet::new();
+        loop {
+            let mut living = self.family.living();
+            living.retain(|member| reached.insert(member.pid));
+            let is_first = reached.len() == living.len();
+            for member in &living {
+                let has_it = if self.group { member.group == self.pid } else { member.pid == self.pid };
+                if !(is_first && has_it) {
+                    let _ = kill_process(member.pid, signal);
+                }
+            }
+            // Who only ends may start others for as long as it likes.
+            let repeats = [Signal::STOP, Signal::KILL].contains(&signal);
+            if living.is_empty() || !repeats || until <= Instant::now() {
+                break;
+            }
+        }
+        self.say_who_is_out_of_reach();
+    }
+
+    fn say_who_is_out_of_reach(&mut self) {
         if !self.is_out_of_reach && self.has_some_out_of_reach() {
             self.is_out_of_reach = true;
             self.tell(
@@ -306,18 +351,6 @@ impl Running {
         // Where no thread can be had, the exit code says it.
         self.told.extend(thread::Builder::new().spawn(move || complain(&what)));
     }
-}
-
-/// The processes of a group, as Linux lists them.
-fn members(group: Pid) -> impl Iterator<Item = Pid> {
-    let listed = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    listed.filter_map(move |entry| {
-        let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
-        // PID (NAME) STATE PARENT GROUP …
-        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        let of = stat.rsplit_once(')')?.1.split_whitespace().nth(2)?.parse().ok();
-        (of == Some(group.as_raw_pid())).then_some(pid)
-    })
 }
 
 /// When the command is told to end, or is killed.

@@ -14,6 +14,7 @@ mod reaching;
 mod restored;
 mod run;
 mod run_beyond;
+mod run_family;
 mod run_rest;
 mod run_signals;
 mod saying;

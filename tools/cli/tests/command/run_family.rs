@@ -1,0 +1,192 @@
+//! `run`: what the command started belongs to it, also outside of its process group.
+
+use crate::hostile::behind;
+use crate::place::Place;
+use crate::run::{break_it, ended, file, is_running, millis, next_of, run, signal, spawned, written};
+use lambda_lock_local::authorize::Fate;
+use lambda_lock_testkit::soon_so;
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::{Path, PathBuf};
+use tokio::time::sleep;
+
+/// What leaves the process group of the command, each with a worker that ignores SIGTERM.
+const LEAVES: [(&str, &str); 5] = [
+    ("timeout", "timeout 1000 sh -c 'WORK' & wait"),
+    ("setsid", "setsid sh -c 'WORK' & wait"),
+    ("set-m", "set -m; sh -c 'WORK' & wait"),
+    ("nested", "LAMBDA-LOCK run inner --lease 1h -- sh -c 'WORK' & wait"),
+    // Its parents have ended.
+    ("daemon", "(setsid sh -c 'WORK' &); sleep 1000"),
+];
+
+struct Worker {
+    ready: PathBuf,
+    work: PathBuf,
+    script: String,
+}
+
+impl Worker {
+    fn new(name: &str, script: &str, at_sigterm: &str) -> Self {
+        let (ready, work) = (file(&format!("{name}-ready")), file(&format!("{name}-work")));
+        let loops = format!(
+            "trap \"{at_sigterm}\" TERM; echo $$ > {}; while :; do echo x >> {}; sleep 0.02; done",
+            ready.display(),
+            work.display()
+        );
+        let script = script.replace("LAMBDA-LOCK", env!("CARGO_BIN_EXE_lambda-lock"));
+        let script = script.replace("WORK", &loops);
+        Self { ready, work, script }
+    }
+}
+
+fn beats(path: &Path) -> usize {
+    std::fs::read_to_string(path).unwrap_or_default().lines().count()
+}
+
+fn kill(pid: &str) {
+    let _ = kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::KILL);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_left_the_process_group_is_gone_before_the_next_holder_comes() {
+    let cut_off = LEAVES.map(|(name, script)| {
+        tokio::spawn(async move {
+            let place = Place::new().await;
+            let proxy = behind(&place).await;
+            let worker = Worker::new(&format!("gone-{name}"), script, "");
+            let mut command = run(&place, &["--lease", "6s", "--kill-after", "1s"], &worker.script);
+            command.env("AWS_ENDPOINT_URL_DYNAMODB", proxy.endpoint());
+            let child = spawned(command);
+            let pid = written(&worker.ready).await;
+            proxy.decide(|_| Fate::RequestLost);
+            let next = next_of(&place).await;
+            let works_on = is_running(&pid);
+            kill(&pid);
+
+            let ended = ended(child).await;
+            assert!(!works_on, "{name}: it worked beside the next holder: {ended:?}");
+            assert_eq!(ended.code(), 76, "{name}: {ended:?}");
+            next.release().await.unwrap();
+        })
+    });
+    for one in cut_off {
+        one.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_left_the_process_group_may_clean_up_and_the_lock_is_held_meanwhile() {
+    let place = Place::new().await;
+    // Neither timeout nor lambda-lock itself, which pass the signal on.
+    for (name, script) in [LEAVES[1], LEAVES[2], LEAVES[4]] {
+        for is_lost in [false, true] {
+            let cleaned = file(&format!("cleans-{name}-{is_lost}-cleaned"));
+            let at_sigterm = format!("sleep 3; echo done > {}; exit", cleaned.display());
+            let worker = Worker::new(&format!("cleans-{name}-{is_lost}"), script, &at_sigterm);
+            let child = spawned(run(&place, &["--lease", "1h"], &worker.script));
+            let pid = written(&worker.ready).await;
+            if is_lost {
+                break_it(&place).await;
+            } else {
+                signal(&child, Signal::TERM);
+            }
+            let ended = ended(child).await;
+            let is_left = is_running(&pid);
+            kill(&pid);
+            assert_eq!(ended.code(), if is_lost { 76 } else { 128 + 15 }, "{name}: {ended:?}");
+            assert!(cleaned.exists() && !is_left, "{name}: {ended:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_left_the_process_group_is_stopped_and_continues_with_the_command() {
+    for foreground in [&[][..], &["--foreground"]] {
+        for (name, script) in LEAVES {
+            let place = Place::new().await;
+            let worker = Worker::new(&format!("paused-{name}"), script, "");
+            let child = spawned(run(&place, &[&["--lease", "1h"], foreground].concat(), &worker.script));
+            let (pid, wrapper) = (written(&worker.ready).await, child.id().unwrap());
+            signal(&child, Signal::TSTP);
+            soon_so(format!("{name}: lambda-lock is stopped"), async || {
+                std::fs::read_to_string(format!("/proc/{wrapper}/stat")).unwrap().contains(") T ")
+            })
+            .await;
+            // What it had begun is done.
+            sleep(millis(200)).await;
+            let done = beats(&worker.work);
+            sleep(millis(500)).await;
+            let worked = beats(&worker.work) - done;
+            signal(&child, Signal::CONT);
+            soon_so(format!("{name}: it continues"), async || beats(&worker.work) > done + worked).await;
+            break_it(&place).await;
+            assert_eq!(ended(child).await.code(), 76, "{name}");
+            let is_left = is_running(&pid);
+            kill(&pid);
+            assert_eq!(worked, 0, "{name} {foreground:?}: it was stopped");
+            assert!(!is_left, "{name} {foreground:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_lost_its_parent_is_no_zombie_when_it_has_ended() {
+    let place = Place::new().await;
+    let (ready, go) = (file("zombie-ready"), file("zombie-go"));
+    let script = format!(
+        "(setsid sh -c 'sleep 0.2; echo $$ > {}' &); while [ ! -e {} ]; do sleep 0.02; done",
+        ready.display(),
+        go.display()
+    );
+    let child = spawned(run(&place, &["--lease", "1h"], &script));
+    let pid = written(&ready).await;
+    soon_so("it is reaped", async || !Path::new(&format!("/proc/{pid}")).exists()).await;
+    std::fs::write(&go, "").unwrap();
+    assert_eq!(ended(child).await.code(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_runs_on_when_the_command_ends_by_itself() {
+    let place = Place::new().await;
+    let worker =
+        Worker::new("by-itself", "(setsid sh -c 'WORK' > /dev/null 2>&1 &); while [ ! -e READY ]; do :; done", "");
+    let script = worker.script.replace("READY", worker.ready.to_str().unwrap());
+    let ended = ended(spawned(run(&place, &["--lease", "1h"], &script))).await;
+    let pid = written(&worker.ready).await;
+    let is_left = is_running(&pid);
+    kill(&pid);
+    assert_eq!((ended.code(), ended.err.as_str()), (0, ""), "{ended:?}");
+    assert!(is_left && place.is_free("k").await);
+}
+
+/// As in the start script of a container.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_shell_started_before_it_became_lambda_lock_is_left_alone() {
+    let place = Place::new().await;
+    let (ready, stranger) = (file("stranger-ready"), file("stranger"));
+    let inner =
+        run(&place, &["--lease", "6s", "--kill-after", "1s"], &format!("echo $$ > {}; sleep 1000", ready.display()));
+    let inner = inner.as_std();
+    for beside in ["sleep 1000 &", "(sleep 1000 & echo $! > STRANGER; sleep 1) & sleep 0.2;"] {
+        let beside = beside.replace("STRANGER", stranger.to_str().unwrap());
+        let mut shell = tokio::process::Command::new("sh");
+        shell.arg("-c").arg(format!("{beside} [ -s {0} ] || echo $! > {0}; exec \"$0\" \"$@\"", stranger.display()));
+        shell.arg(inner.get_program()).args(inner.get_args()).env_clear().kill_on_drop(true);
+        shell.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let child = spawned(shell);
+        let (pid, beside_it) = (written(&ready).await, written(&stranger).await);
+        // The parent of the second one ends.
+        sleep(millis(1_500)).await;
+        break_it(&place).await;
+        while is_running(&pid) {
+            sleep(millis(20)).await;
+        }
+        let is_left = is_running(&beside_it);
+        kill(&beside_it);
+        assert_eq!(ended(child).await.code(), 76);
+        assert!(is_left, "{beside}");
+        for path in [&ready, &stranger] {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}
