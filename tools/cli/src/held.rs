@@ -5,7 +5,8 @@ use crate::exit::{self, Failure};
 use crate::run;
 use crate::screen;
 use crate::signals::Signals;
-use lambda_lock::{Held, Lock, LockClient, Observation, ReleaseOutcome, SavedLock, TryAcquired};
+use lambda_lock::{Error, Held, Lock, LockClient, Observation, ReleaseOutcome, SavedLock, TryAcquired};
+use rustix::process::Signal;
 use serde_json::json;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -79,10 +80,10 @@ pub(crate) async fn acquire_or_end(
         let (outcome, signal) = {
             let mut tried = pin!(waiting.try_once(locks));
             tokio::select! {
-                outcome = &mut tried => (outcome?, None),
+                outcome = &mut tried => (outcome, None),
                 // It may have been granted already. A second signal does not wait for that.
                 signal = signals.next_ending() => tokio::select! {
-                    outcome = &mut tried => (outcome?, Some(signal)),
+                    outcome = &mut tried => (outcome, Some(signal)),
                     _ = signals.next_ending() => {
                         run::complain("ended while the lock was being acquired: it may be held until its lease ends");
                         return Ok(Err(ExitCode::from(exit::UNAVAILABLE)));
@@ -92,16 +93,18 @@ pub(crate) async fn acquire_or_end(
         };
         let pause = match (outcome, signal) {
             // Where the answer came late, or this process was stopped meanwhile, it was renewed.
-            (TryAcquired::Granted(lock), None) => return Ok(Ok(lock)),
-            (TryAcquired::Granted(lock), Some(signal)) => {
+            (Ok(TryAcquired::Granted(lock)), None) => return Ok(Ok(lock)),
+            (Ok(TryAcquired::Granted(lock)), Some(signal)) => {
                 return Ok(Err(run::release(lock, None).await.unwrap_or(run::code_of_signal(signal))));
             }
-            (TryAcquired::Held(_), Some(signal)) => return Ok(Err(run::code_of_signal(signal))),
-            (TryAcquired::Held(held), None) => waiting.pause(held)?,
+            (Ok(TryAcquired::Held(_)), Some(signal)) => return waiting.ended_by(signal),
+            (Ok(TryAcquired::Held(held)), None) => waiting.pause(held)?,
+            (Err(error), None) => waiting.pause_after(error)?,
+            (Err(error), Some(_)) => return Err(waiting.failed(error.into())),
         };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            signal = signals.next_ending() => return Ok(Err(run::code_of_signal(signal))),
+            signal = signals.next_ending() => return waiting.ended_by(signal),
         }
     }
 }
@@ -113,33 +116,71 @@ struct Waiting<'a> {
     begun: Instant,
     /// What the tries before have observed, and when.
     seen: Option<(Observation, Instant)>,
+    /// A try of which nobody knows whether it got the lock. No later answer tells.
+    unknown: Option<Error>,
 }
 
 impl<'a> Waiting<'a> {
     fn new(how: &'a HowToAcquire) -> Self {
         let owner = how.owner.clone().unwrap_or_else(owner);
-        Self { how, owner, begun: Instant::now(), seen: None }
+        Self { how, owner, begun: Instant::now(), seen: None, unknown: None }
     }
 
-    async fn try_once(&mut self, locks: &LockClient) -> Result<TryAcquired, Failure> {
+    async fn try_once(&mut self, locks: &LockClient) -> Result<TryAcquired, Error> {
         // It tries again and again instead of waiting in line, so that a signal ends it between two tries.
         let mut request = locks.try_acquire(self.how.key.key()).owner(&self.owner).lease(self.how.lease).out_of_turn();
         if let Some((observation, then)) = self.seen.take() {
             request = request.observation(observation.and_waited(then.elapsed()));
         }
-        Ok(request.await?)
+        // It may be held by such a try. A name that was given may be that of others too.
+        if self.unknown.is_some() && self.how.owner.is_none() {
+            request = request.reclaim_own();
+        }
+        request.await
     }
 
     /// How long to pause before the next try. It fails when the time is over.
     fn pause(&mut self, held: Held) -> Result<Duration, Failure> {
-        let left = self.how.wait.saturating_sub(self.begun.elapsed());
-        if left.is_zero() {
-            return Err(Failure::Held(self.how.key.key(), Box::new(held)));
-        }
-        let pause = LONGEST_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0);
         let until_dead = held.retry_after.max(Duration::from_millis(10));
+        let Some(pause) = self.pause_of_try() else {
+            return Err(self.failed(Failure::Held(self.how.key.key(), Box::new(held))));
+        };
         self.seen = Some((held.observation, Instant::now()));
-        Ok(pause.min(until_dead).min(left))
+        Ok(pause.min(until_dead))
+    }
+
+    /// The same, where DynamoDB does not respond or throttles: it may respond before the time is over.
+    fn pause_after(&mut self, error: Error) -> Result<Duration, Failure> {
+        let may_respond_later = error.is_unknown() || error.is_unavailable();
+        match self.pause_of_try().filter(|_| may_respond_later) {
+            Some(pause) => {
+                self.unknown = if error.is_unknown() { Some(error) } else { self.unknown.take() };
+                Ok(pause)
+            }
+            None => Err(self.failed(error.into())),
+        }
+    }
+
+    /// Why it failed in the end. After a try without an answer only that it is unknown who has the lock.
+    fn failed(&mut self, last: Failure) -> Failure {
+        match self.unknown.take() {
+            Some(unknown) if !matches!(&last, Failure::Lock(error) if error.is_unknown()) => {
+                run::complain(&format!("the last try: {last}"));
+                unknown.into()
+            }
+            _ => last,
+        }
+    }
+
+    /// What to exit with.
+    fn ended_by(&mut self, signal: Signal) -> Result<Result<Lock, ExitCode>, Failure> {
+        self.unknown.take().map_or(Ok(Err(run::code_of_signal(signal))), |unknown| Err(unknown.into()))
+    }
+
+    fn pause_of_try(&self) -> Option<Duration> {
+        let left = self.how.wait.saturating_sub(self.begun.elapsed());
+        let pause = LONGEST_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0);
+        (!left.is_zero()).then_some(pause.min(left))
     }
 }
 

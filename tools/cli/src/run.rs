@@ -66,7 +66,13 @@ pub(crate) async fn run(locks: &LockClient, options: &RunOptions) -> Result<Exit
             complain(&(was_lost(lock.key()) + &how_it_ended(status)));
             Some(ExitCode::from(exit::LOST))
         }
-        None => release(lock, Some(status)).await,
+        None => match release(lock, Some(status)).await {
+            None if was_told_to_end => {
+                complain(&format!("the lock was released{}", how_it_ended(status)));
+                None
+            }
+            of_lock => of_lock,
+        },
     };
     Ok(if was_told_to_end { ExitCode::from(exit::LOST) } else { of_lock.unwrap_or(code_of(status)) })
 }

@@ -63,6 +63,8 @@ pub(crate) struct Running {
     rest_until: Instant,
     /// It was said that signals do not reach it.
     is_out_of_reach: bool,
+    /// It was said that the terminal has stopped it.
+    wants_terminal: bool,
     told: Vec<JoinHandle<()>>,
 }
 
@@ -121,6 +123,7 @@ impl Running {
             status: None,
             rest_until: Instant::now(),
             is_out_of_reach: false,
+            wants_terminal: false,
             told: Vec::new(),
         })
     }
@@ -131,6 +134,7 @@ impl Running {
             if self.has_ended()? {
                 return Ok(Event::Ended);
             }
+            self.say_who_wants_the_terminal();
             let time_is_over = time_is_over(&self.watch, self.grace, self.phase);
             let is_at_rest = self.status.is_some() || matches!(self.phase, Phase::Killed);
             let look = if is_at_rest { LOOK_AT_REST } else { LOOK };
@@ -200,11 +204,14 @@ impl Running {
         let status = self.child.wait()?;
         let left = if !self.waits_for_rest() || self.is_gone() {
             None
+        } else if !self.was_told_to_end() && !self.has_some_out_of_reach() {
+            // What nobody has killed has decided to stay in the background.
+            self.tell("what the command started runs on, without the lock".to_owned());
+            None
         } else if self.has_some_out_of_reach() {
             Some("what the command started runs as another user and cannot be killed")
         } else {
-            // What nobody has killed has decided to stay in the background.
-            self.was_told_to_end().then_some("what the command started may still run")
+            Some("what the command started may still run")
         };
         let told = async {
             while !self.told.iter().all(JoinHandle::is_finished) {
@@ -333,6 +340,23 @@ impl Running {
             }
         }
         self.say_who_is_out_of_reach();
+    }
+
+    /// Nobody but the terminal stops a command so, and in silence. Its lock is renewed: it may have begun something.
+    fn say_who_wants_the_terminal(&mut self) {
+        if !self.group || self.wants_terminal || self.status.is_some() {
+            return;
+        }
+        let stopped = waitid(WaitId::Pid(self.pid), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
+        let by = stopped.ok().flatten().and_then(|status| status.stopping_signal());
+        if [Signal::TTIN, Signal::TTOU].iter().any(|signal| by == Some(signal.as_raw())) {
+            self.wants_terminal = true;
+            self.tell(
+                "the command is stopped, because it uses the terminal from a process group of its own. The lock is held and \
+                 renewed meanwhile. End it, and run it with --foreground"
+                    .to_owned(),
+            );
+        }
     }
 
     fn say_who_is_out_of_reach(&mut self) {

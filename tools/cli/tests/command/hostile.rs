@@ -212,7 +212,7 @@ pub(crate) async fn behind(place: &Place) -> AuthorizingProxy {
 }
 
 /// Decides what happens to each request from now on. Returns the number of requests that have come since then.
-fn decides(proxy: &AuthorizingProxy, fate: Fate) -> Arc<AtomicU32> {
+pub(crate) fn decides(proxy: &AuthorizingProxy, fate: Fate) -> Arc<AtomicU32> {
     let come = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&come);
     proxy.decide(move |_| {
@@ -222,7 +222,7 @@ fn decides(proxy: &AuthorizingProxy, fate: Fate) -> Arc<AtomicU32> {
     come
 }
 
-async fn until_come(come: &AtomicU32, requests: u32) {
+pub(crate) async fn until_come(come: &AtomicU32, requests: u32) {
     soon_so(format!("{requests} requests"), async || come.load(Ordering::Relaxed) >= requests).await;
 }
 

@@ -30,3 +30,17 @@ async fn a_closed_pipe_ends_the_command_as_in_a_shell() {
     assert_eq!((ended.code(), ended.out.as_str()), (128 + 13, "y\n"), "{ended:?}");
     assert!(place.is_free("k").await);
 }
+
+/// `lambda-lock` may die before the first stage of its command asks for a signal at its death.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_whose_lambda_lock_died_before_it_began_does_not_begin() {
+    for (holder, out) in [(std::process::id(), "ran\n"), (1, "")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lambda-lock"));
+        command.arg0("lambda-lock: starts a command").arg(holder.to_string()).args(["echo", "ran"]);
+        // Not a thread of the runtime: the death of the thread counts.
+        let started = std::thread::spawn(move || command.as_std_mut().output().unwrap()).join().unwrap();
+        assert_eq!(String::from_utf8(started.stdout).unwrap(), out, "{holder}");
+        assert_eq!(started.status.success(), !out.is_empty());
+    }
+}

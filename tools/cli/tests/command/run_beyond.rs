@@ -1,11 +1,13 @@
 //! `run`: the command does not work beyond its lock, whatever a request does, and how it ended is said.
 
-use crate::hostile::behind;
+use crate::hostile::{behind, decides, until_come};
 use crate::place::{Ended, Place};
 use crate::run::{PATIENCE, break_it, ended, file, is_running, millis, next_of, run, signal, spawned, written};
+use crate::run_signals::until_both_are_stopped;
 use lambda_lock::ReleaseOutcome;
 use lambda_lock_local::authorize::{AuthorizingProxy, Fate};
 use rustix::process::Signal;
+use std::time::{Duration, SystemTime};
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
@@ -120,4 +122,113 @@ async fn how_the_command_ended_is_said_where_the_exit_code_is_that_of_the_lock()
         is_said(&command(false).await, 69);
         break_it(&place).await;
     }
+}
+
+/// Nobody can tell then whether the lock is held by somebody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_was_stopped_beyond_its_lease_does_nothing_more_also_when_dynamodb_does_not_respond() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let (ready, work) = (file("over-ready"), file("over-work"));
+    let busy = format!("(while :; do echo x; done >> {}) & ", work.display()).repeat(4);
+    let script = format!("trap '' TERM; {busy} echo $$ > {}; wait", ready.display());
+    let child = spawned(through(&place, &proxy, &["--lease", "6s"], &script));
+    let pid = written(&ready).await;
+    signal(&child, Signal::TSTP);
+    until_both_are_stopped(&child, &pid).await;
+    let size = || std::fs::metadata(&work).unwrap().len();
+    let done = size();
+    proxy.decide(|_| Fate::RequestLost);
+    let next = next_of(&place).await;
+    signal(&child, Signal::CONT);
+
+    let ended = ended(child).await;
+    assert_eq!(ended.code(), 76, "{ended:?}");
+    assert_eq!(size(), done, "{ended:?}");
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_continues_late_is_gone_at_the_end_of_its_lease_and_not_of_its_grace() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let ready = file("late");
+    let script = format!("trap '' TERM; echo $$ > {}; while :; do sleep 0.05; done", ready.display());
+    let child = spawned(through(&place, &proxy, &["--lease", "30s"], &script));
+    let pid = written(&ready).await;
+    signal(&child, Signal::TSTP);
+    until_both_are_stopped(&child, &pid).await;
+    proxy.decide(|_| Fate::RequestLost);
+    let ends_at = place.locks("test").peek("k").await.unwrap().unwrap().lease_ends_at.unwrap();
+    let left = ends_at.duration_since(SystemTime::now()).unwrap_or_default();
+    sleep(left.saturating_sub(Duration::from_secs(6))).await;
+    signal(&child, Signal::CONT);
+    let next = next_of(&place).await;
+    let works_on = is_running(&pid);
+
+    let ended = ended(child).await;
+    assert!(!works_on, "it worked beside the next holder: {ended:?}");
+    assert_eq!(ended.code(), 76, "{ended:?}");
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_the_command_ended_is_said_where_it_was_told_to_and_the_lock_was_released() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let (ready, asked, go) = (file("back-ready"), file("back-asked"), file("back-go"));
+    let script = format!(
+        "trap 'echo asked > {}; while [ ! -e {} ]; do sleep 0.02; done; exit 7' TERM; echo $$ > {}; while :; do sleep 0.05; done",
+        asked.display(),
+        go.display(),
+        ready.display()
+    );
+    let child = spawned(through(&place, &proxy, &["--lease", "30s"], &script));
+    written(&ready).await;
+    proxy.decide(|_| Fate::RequestLost);
+    written(&asked).await;
+    proxy.decide(|_| Fate::Answered);
+    std::fs::write(&go, "").unwrap();
+
+    let ended = ended(child).await;
+    assert_eq!(ended.code(), 76, "{ended:?}");
+    assert_eq!(ended.err.matches("the command ended with exit code 7").count(), 1, "{ended:?}");
+    assert!(place.is_free("k").await);
+}
+
+/// Also where a try has got the lock, and its answer did not come.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_that_is_shorter_than_the_wait_is_waited_out() {
+    for fate in [Fate::RequestLost, Fate::Throttled, Fate::AppliedLate(millis(2_000))] {
+        let place = Place::new().await;
+        let proxy = behind(&place).await;
+        let come = decides(&proxy, fate);
+        let child = spawned(through(&place, &proxy, &["--lease", "1h", "--wait", "10m"], "echo ran"));
+        // More than one try sends.
+        until_come(&come, 16).await;
+        proxy.decide(|_| Fate::Answered);
+        assert_eq!(ended(child).await.done(), "ran\n", "{fate:?}");
+        assert!(place.is_free("k").await, "{fate:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_that_had_no_answer_once_does_not_end_as_held() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let lock = place.held("k", "other").await;
+    for interrupted in [false, true] {
+        let come = decides(&proxy, Fate::RequestLost);
+        let wait = if interrupted { "10m" } else { "10s" };
+        let child = spawned(through(&place, &proxy, &["--wait", wait], "echo ran"));
+        until_come(&come, 16).await;
+        let come = decides(&proxy, Fate::Answered);
+        until_come(&come, 1).await;
+        if interrupted {
+            signal(&child, Signal::TERM);
+        }
+        let ended = ended(child).await;
+        assert_eq!((ended.code(), ended.out.as_str()), (69, ""), "{ended:?}");
+    }
+    lock.release().await.unwrap();
 }

@@ -3,8 +3,8 @@
 use crate::hostile::behind;
 use crate::place::Place;
 use crate::run::{break_it, ended, file, is_running, millis, next_of, run, signal, spawned, written};
+use crate::run_signals::{beats, is, until};
 use lambda_lock_local::authorize::Fate;
-use lambda_lock_testkit::soon_so;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use tokio::time::sleep;
@@ -39,94 +39,90 @@ impl Worker {
     }
 }
 
-fn beats(path: &Path) -> usize {
-    std::fs::read_to_string(path).unwrap_or_default().lines().count()
-}
-
 fn kill(pid: &str) {
     let _ = kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::KILL);
 }
 
+async fn all(cases: impl Iterator<Item = impl Future<Output = ()> + Send + 'static>) {
+    for case in cases.map(tokio::spawn).collect::<Vec<_>>() {
+        case.await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_left_the_process_group_is_gone_before_the_next_holder_comes() {
-    let cut_off = LEAVES.map(|(name, script)| {
-        tokio::spawn(async move {
-            let place = Place::new().await;
-            let proxy = behind(&place).await;
-            let worker = Worker::new(&format!("gone-{name}"), script, "");
-            let mut command = run(&place, &["--lease", "6s", "--kill-after", "1s"], &worker.script);
-            command.env("AWS_ENDPOINT_URL_DYNAMODB", proxy.endpoint());
-            let child = spawned(command);
-            let pid = written(&worker.ready).await;
-            proxy.decide(|_| Fate::RequestLost);
-            let next = next_of(&place).await;
-            let works_on = is_running(&pid);
-            kill(&pid);
+    let cases = LEAVES.into_iter().flat_map(|leaves| [(leaves, false), (leaves, true)]);
+    all(cases.map(|((name, script), foreground)| async move {
+        let place = Place::new().await;
+        let proxy = behind(&place).await;
+        let worker = Worker::new(&format!("gone-{name}-{foreground}"), script, "");
+        let options = ["--lease", "6s", "--kill-after", "1s", "--foreground"];
+        let mut command = run(&place, &options[..if foreground { 5 } else { 4 }], &worker.script);
+        command.env("AWS_ENDPOINT_URL_DYNAMODB", proxy.endpoint());
+        let child = spawned(command);
+        let pid = written(&worker.ready).await;
+        proxy.decide(|_| Fate::RequestLost);
+        let next = next_of(&place).await;
+        let works_on = is_running(&pid);
+        kill(&pid);
 
-            let ended = ended(child).await;
-            assert!(!works_on, "{name}: it worked beside the next holder: {ended:?}");
-            assert_eq!(ended.code(), 76, "{name}: {ended:?}");
-            next.release().await.unwrap();
-        })
-    });
-    for one in cut_off {
-        one.await.unwrap();
-    }
+        let ended = ended(child).await;
+        assert!(!works_on, "{name} {foreground}: it worked beside the next holder: {ended:?}");
+        assert_eq!(ended.code(), 76, "{name} {foreground}: {ended:?}");
+        next.release().await.unwrap();
+    }))
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_left_the_process_group_may_clean_up_and_the_lock_is_held_meanwhile() {
-    let place = Place::new().await;
     // Neither timeout nor lambda-lock itself, which pass the signal on.
-    for (name, script) in [LEAVES[1], LEAVES[2], LEAVES[4]] {
-        for is_lost in [false, true] {
-            let cleaned = file(&format!("cleans-{name}-{is_lost}-cleaned"));
-            let at_sigterm = format!("sleep 3; echo done > {}; exit", cleaned.display());
-            let worker = Worker::new(&format!("cleans-{name}-{is_lost}"), script, &at_sigterm);
-            let child = spawned(run(&place, &["--lease", "1h"], &worker.script));
-            let pid = written(&worker.ready).await;
-            if is_lost {
-                break_it(&place).await;
-            } else {
-                signal(&child, Signal::TERM);
-            }
-            let ended = ended(child).await;
-            let is_left = is_running(&pid);
-            kill(&pid);
-            assert_eq!(ended.code(), if is_lost { 76 } else { 128 + 15 }, "{name}: {ended:?}");
-            assert!(cleaned.exists() && !is_left, "{name}: {ended:?}");
+    let cases = [LEAVES[1], LEAVES[2], LEAVES[4]].into_iter().flat_map(|leaves| [(leaves, false), (leaves, true)]);
+    all(cases.map(|((name, script), is_lost)| async move {
+        let place = Place::new().await;
+        let cleaned = file(&format!("cleans-{name}-{is_lost}-cleaned"));
+        let at_sigterm = format!("sleep 3; echo done > {}; exit", cleaned.display());
+        let worker = Worker::new(&format!("cleans-{name}-{is_lost}"), script, &at_sigterm);
+        let child = spawned(run(&place, &["--lease", "30s"], &worker.script));
+        let pid = written(&worker.ready).await;
+        if is_lost {
+            break_it(&place).await;
+        } else {
+            signal(&child, Signal::TERM);
         }
-    }
+        let ended = ended(child).await;
+        let is_left = is_running(&pid);
+        kill(&pid);
+        assert_eq!(ended.code(), if is_lost { 76 } else { 128 + 15 }, "{name}: {ended:?}");
+        assert!(cleaned.exists() && !is_left, "{name}: {ended:?}");
+    }))
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_left_the_process_group_is_stopped_and_continues_with_the_command() {
-    for foreground in [&[][..], &["--foreground"]] {
-        for (name, script) in LEAVES {
-            let place = Place::new().await;
-            let worker = Worker::new(&format!("paused-{name}"), script, "");
-            let child = spawned(run(&place, &[&["--lease", "1h"], foreground].concat(), &worker.script));
-            let (pid, wrapper) = (written(&worker.ready).await, child.id().unwrap());
-            signal(&child, Signal::TSTP);
-            soon_so(format!("{name}: lambda-lock is stopped"), async || {
-                std::fs::read_to_string(format!("/proc/{wrapper}/stat")).unwrap().contains(") T ")
-            })
-            .await;
-            // What it had begun is done.
-            sleep(millis(200)).await;
-            let done = beats(&worker.work);
-            sleep(millis(500)).await;
-            let worked = beats(&worker.work) - done;
-            signal(&child, Signal::CONT);
-            soon_so(format!("{name}: it continues"), async || beats(&worker.work) > done + worked).await;
-            break_it(&place).await;
-            assert_eq!(ended(child).await.code(), 76, "{name}");
-            let is_left = is_running(&pid);
-            kill(&pid);
-            assert_eq!(worked, 0, "{name} {foreground:?}: it was stopped");
-            assert!(!is_left, "{name} {foreground:?}");
-        }
-    }
+    let cases = LEAVES.into_iter().flat_map(|leaves| [(leaves, false), (leaves, true)]);
+    all(cases.map(|((name, script), foreground)| async move {
+        let place = Place::new().await;
+        let worker = Worker::new(&format!("paused-{name}-{foreground}"), script, "");
+        let options: &[_] = if foreground { &["--lease", "1h", "--foreground"] } else { &["--lease", "1h"] };
+        let child = spawned(run(&place, options, &worker.script));
+        let (pid, wrapper) = (written(&worker.ready).await, child.id().unwrap().to_string());
+        signal(&child, Signal::TSTP);
+        until("lambda-lock is stopped", || is(&wrapper, 'T')).await;
+        // What it had begun is done.
+        sleep(millis(200)).await;
+        let done = beats(&worker.work);
+        sleep(millis(500)).await;
+        let worked = beats(&worker.work) - done;
+        signal(&child, Signal::CONT);
+        until("it continues", || beats(&worker.work) > done + worked).await;
+        signal(&child, Signal::TERM);
+        kill(&pid);
+        assert_eq!(ended(child).await.code(), 128 + 15, "{name}");
+        assert_eq!(worked, 0, "{name} {foreground:?}: it was stopped");
+    }))
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,7 +136,7 @@ async fn what_lost_its_parent_is_no_zombie_when_it_has_ended() {
     );
     let child = spawned(run(&place, &["--lease", "1h"], &script));
     let pid = written(&ready).await;
-    soon_so("it is reaped", async || !Path::new(&format!("/proc/{pid}")).exists()).await;
+    until("it is reaped", || !Path::new(&format!("/proc/{pid}")).exists()).await;
     std::fs::write(&go, "").unwrap();
     assert_eq!(ended(child).await.code(), 0);
 }

@@ -28,8 +28,8 @@ impl Worker {
     }
 }
 
-/// What cleans up for a second.
-const CLEANS_UP: &str = "sleep 1; echo done > CLEANED; exit";
+/// What cleans up for three seconds.
+const CLEANS_UP: &str = "sleep 3; echo done > CLEANED; exit";
 
 fn kill(pid: &str) {
     kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
@@ -82,6 +82,7 @@ async fn what_ignores_that_somebody_ends_the_command_runs_on() {
     signal(&child, Signal::TERM);
     let ended = ended(child).await;
     assert_eq!(ended.code(), 128 + 15, "{ended:?}");
+    assert!(ended.err.contains("what the command started runs on, without the lock"), "{ended:?}");
     assert!(place.is_free("k").await && is_running(&pid));
     kill(&pid);
 }

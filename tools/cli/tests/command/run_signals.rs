@@ -6,13 +6,14 @@ use lambda_lock::ReleaseOutcome;
 use rustix::process::Signal;
 use std::path::Path;
 use std::time::Instant;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 const LONG: [&str; 2] = ["--lease", "1h"];
 
 /// Ends when this is so.
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < PATIENCE, "{what}");
@@ -20,12 +21,12 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn is(pid: &str, state: char) -> bool {
+pub(crate) fn is(pid: &str, state: char) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.contains(&format!(") {state} "))
 }
 
-async fn until_both_are_stopped(child: &Child, command: &str) {
+pub(crate) async fn until_both_are_stopped(child: &Child, command: &str) {
     let wrapper = child.id().unwrap().to_string();
     // A shell that has just started a process waits for it without being stopped itself, while that is stopped.
     until("both are stopped", || is(&wrapper, 'T') && (is(command, 'T') || is(command, 'D'))).await;
@@ -34,7 +35,7 @@ async fn until_both_are_stopped(child: &Child, command: &str) {
 }
 
 /// How often a command has worked.
-fn beats(path: &Path) -> usize {
+pub(crate) fn beats(path: &Path) -> usize {
     std::fs::read_to_string(path).unwrap_or_default().lines().count()
 }
 
@@ -169,4 +170,31 @@ async fn a_signal_that_is_ignored_stays_so() {
     signal(&child, Signal::TERM);
     assert_eq!(ended(child).await.code(), 128 + 15);
     assert!(place.is_free("k").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_was_stopped_ends_when_somebody_ends_it() {
+    let place = Place::new().await;
+    let ready = file("stopped-and-told");
+    let child = spawned(run(&place, &LONG, &format!("echo $$ > {}; kill -STOP $$; sleep 100", ready.display())));
+    let pid = written(&ready).await;
+    until("it is stopped", || is(&pid, 'T')).await;
+    signal(&child, Signal::TERM);
+    assert_eq!(ended(child).await.code(), 128 + 15);
+}
+
+/// The terminal stops whoever reads from it in the background.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_the_terminal_stops_is_told_to_be_run_in_the_foreground() {
+    let place = Place::new().await;
+    for stop in ["TTIN", "TTOU"] {
+        let mut child = spawned(run(&place, &LONG, &format!("kill -{stop} $$; sleep 100")));
+        let mut said = String::new();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        timeout(PATIENCE, stderr.read_line(&mut said)).await.unwrap().unwrap();
+        assert!(said.contains("the command is stopped, because it uses the terminal"), "{said}");
+        assert!(said.contains("--foreground") && !place.is_free("k").await, "{said}");
+        signal(&child, Signal::TERM);
+        assert_eq!(ended(child).await.code(), 128 + 15);
+    }
 }
