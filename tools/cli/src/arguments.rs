@@ -99,7 +99,7 @@ pub(crate) enum Command {
     ///
     /// The command has LOCK_KEY and FENCING_TOKEN in its environment. When the lock cannot be renewed, it gets SIGTERM
     /// --kill-after before the lease ends, and SIGKILL at its end. When the lock is lost, it gets SIGTERM, and SIGKILL if it still
-    /// runs after --kill-after. No signal reaches a command that changes its user, as sudo does: run sudo lambda-lock run.
+    /// runs after --kill-after. So does what it started: on Linux also outside of its process group. No signal reaches a command that changes its user, as sudo does: run sudo lambda-lock run.
     Run(OnTable<RunOptions>),
     /// Prints the states that acquire, renew and release a lock from a Step Functions state machine with DynamoDB alone, as
     /// JSON. They send the requests of this crate, so `lock-task` and other callers can share the locks.
@@ -347,7 +347,8 @@ pub(crate) struct HowToAcquire {
     /// For how long the lock is held without a renewal, such as 30s or 5m.
     #[arg(long, value_parser = duration, default_value = "60s")]
     pub(crate) lease: Duration,
-    /// How long to wait while another holder has the lock, such as 10m. By default it does not wait.
+    /// How long to wait while another holder has the lock, or DynamoDB does not respond, such as 10m. By default it does not
+    /// wait.
     #[arg(long, value_parser = duration, default_value = "0s")]
     pub(crate) wait: Duration,
     /// The owner's name in the row. By default it names this machine, process and call, such as cron-host-3/4711/ef174d5f.
@@ -385,8 +386,8 @@ pub(crate) struct RunOptions {
     /// How long the command, and what it started, may still run after SIGTERM: at most a third of the lease.
     #[arg(long, value_parser = duration, default_value = "10s")]
     pub(crate) kill_after: Duration,
-    /// Leave the command in the process group of this one, so that it can read from the terminal. What it started itself is
-    /// then not stopped with it, and after fg it continues for a moment before the lock is renewed.
+    /// Leave the command in the process group of this one, so that it can read from the terminal. After fg it then continues
+    /// for a moment before the lock is renewed. Elsewhere than on Linux, what it started is not ended and not stopped with it.
     #[arg(long)]
     pub(crate) foreground: bool,
     /// The command and its arguments.

@@ -83,12 +83,11 @@ impl Family {
     }
 
     /// Whether a child of this process belongs to the command. What this process starts for its credentials is in its own group,
-    /// and has its own environment.
+    /// and has its own environment. Who has ended has none, and is left to whoever waits for it.
     fn is_ours(&self, child: Pid, process: &Process) -> bool {
-        child == self.command
-            || !self.strangers.contains(&child)
-                && (process.group != getpgrp().as_raw_pid()
-                    || token_of(child.as_raw_pid()) != token_of(getpid().as_raw_pid()))
+        let has_our_token = || token_of(child.as_raw_pid()) == token_of(getpid().as_raw_pid());
+        let is_for_us = process.group == getpgrp().as_raw_pid() && (process.has_ended || has_our_token());
+        child == self.command || !self.strangers.contains(&child) && !is_for_us
     }
 }
 
