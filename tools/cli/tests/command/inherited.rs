@@ -2,7 +2,6 @@
 
 use crate::place::{Place, end};
 use crate::run::{ended, file, run, spawned, written};
-use crate::run_signals::until;
 use tokio::process::Command;
 
 /// A parent that waits for its children by `sigwait` or `signalfd` blocks SIGCHLD, and a blocked signal stays blocked in what it
@@ -43,32 +42,5 @@ async fn a_command_whose_lambda_lock_died_before_it_began_does_not_begin() {
         let started = std::thread::spawn(move || command.as_std_mut().output().unwrap()).join().unwrap();
         assert_eq!(String::from_utf8(started.stdout).unwrap(), out, "{holder}");
         assert_eq!(started.status.success(), !out.is_empty());
-    }
-}
-
-/// A program that prints credentials is a child of `lambda-lock` too.
-#[tokio::test(flavor = "multi_thread")]
-async fn credentials_from_a_process_are_renewed_while_the_command_runs() {
-    let place = Place::new().await;
-    for foreground in [false, true] {
-        let name = |what: &str| file(&format!("credentials-{what}-{foreground}"));
-        let (program, config, asked, go) = (name("program"), name("config"), name("asked"), name("go"));
-        // They end before the next request.
-        let printed = r#"{"Version":1,"AccessKeyId":"local","SecretAccessKey":"local","Expiration":"%s"}"#;
-        let date = "$(date -u -d '+2 seconds' +%Y-%m-%dT%H:%M:%SZ)";
-        std::fs::write(&program, format!("echo asked >> {}; printf '{printed}' \"{date}\"", asked.display())).unwrap();
-        std::fs::write(&config, format!("[default]\ncredential_process = sh {}\n", program.display())).unwrap();
-        let options: &[_] = if foreground { &["--lease", "6s", "--foreground"] } else { &["--lease", "6s"] };
-        let script = format!("while [ ! -e {} ]; do (setsid true &); sleep 0.05; done", go.display());
-        let mut command = run(&place, options, &script);
-        command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY").env("AWS_CONFIG_FILE", &config);
-        command.env("FENCING_TOKEN", "1");
-        let child = spawned(command);
-        let often = || std::fs::read_to_string(&asked).unwrap_or_default().lines().count() >= 5;
-        until("credentials were asked for again", often).await;
-        std::fs::write(&go, "").unwrap();
-        let ended = ended(child).await;
-        assert_eq!((ended.code(), ended.err.as_str()), (0, ""), "{foreground}: {ended:?}");
-        assert!(place.is_free("k").await, "{foreground}");
     }
 }
