@@ -80,11 +80,11 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "ThawWritesNothing",
         file: "operator.rs",
-        find: "let Some(record) = record else { return Ok(false) };",
+        find: "let Some(record) = record else { return Ok(Some(false)) };",
         put: "
-            let Some(record) = record else { return Ok(false) };
+            let Some(record) = record else { return Ok(Some(false)) };
             if MISTAKEN && record.freeze_reason.is_none() {
-                return Ok(false);
+                return Ok(Some(false));
             }
         ",
     },
