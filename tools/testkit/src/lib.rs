@@ -17,7 +17,7 @@
 //! time.
 //!
 //! Random numbers follow from a seed that is always the same, so that a test passes or fails whenever it is run.
-//! `LAMBDA_LOCK_TEST_SEED=7` gives another one.
+//! `LAMBDA_LOCK_TEST_SEED=7` gives another one. `LAMBDA_LOCK_ROUNDS=50` gives crowds more rounds ([`rounds`]).
 
 #![allow(
     clippy::unwrap_used,
@@ -43,5 +43,6 @@ pub use clock::{EPOCH_SECONDS, ManualClock};
 pub use limit::{ends_within, soon, soon_so, takes, until};
 pub use lock::{acquired, applied, counted, granted, millis, secs};
 pub use network::{Fault, ONE_WAY, ROUND_TRIP, Sent};
+pub use random::rounds;
 pub use said::{Said, ends_in, soon_is};
 pub use table::{Process, Table};

@@ -3,12 +3,12 @@
 use crate::LONGEST;
 use crate::accidents::Accidents;
 use crate::stage::{LOCKS, Stage};
-use crate::tasks::increment;
+use crate::tasks::{LATEST, LEASE, PATIENCE, SKEW, increment};
 use aws_sdk_dynamodb::Client;
 use fastrand::Rng;
 use lambda_lock::{Budget, Error, ErrorKind, LockClient};
 use lambda_lock_local::client;
-use lambda_lock_testkit::ends_within;
+use lambda_lock_testkit::{ends_within, rounds};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -16,19 +16,13 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 /// One of this many requests has each kind of accident.
-pub(crate) const RARE: usize = 60;
-/// Twice the lease.
-pub(crate) const LATEST: Duration = Duration::from_millis(1000);
-const LEASE: Duration = Duration::from_millis(500);
-const SKEW: Duration = Duration::from_millis(50);
-/// No request waits for longer than this.
-const PATIENCE: Duration = Duration::from_millis(150);
+pub(crate) const RARE: usize = 40;
 
 const KEYS: [&str; 6] = ["k0", "k1", "k2", "k3", "k4", "k5"];
 /// Callers of each kind: together, in order, of one key.
 const CALLERS: usize = 3;
 /// How often each caller is granted its locks.
-const ROUNDS: usize = 12;
+const ROUNDS: u64 = 8;
 
 /// How many increments of each counter were applied.
 type Told = BTreeMap<&'static str, u64>;
@@ -60,7 +54,7 @@ pub(crate) async fn contend(accidents: &Accidents) {
         assert_eq!(stage.count(key).await, increments, "{key}; {accidents}");
     }
     let direct = LockClient::builder(client(stage.dynamodb.endpoint()), LOCKS).max_clock_skew(SKEW).build().unwrap();
-    let budget = Budget::lasting(Duration::from_secs(60)).reserve(Duration::ZERO);
+    let budget = Budget::lasting(LONGEST).reserve(Duration::ZERO);
     direct.acquire_all(KEYS).within(&budget).await.unwrap().release().await.unwrap();
 }
 
@@ -71,14 +65,14 @@ fn locks(stage: &Stage) -> LockClient {
 
 async fn count(kind: Kind, locks: LockClient, dynamodb: Client) -> Told {
     let mut told = Told::new();
-    let mut rounds = 0;
-    while rounds < ROUNDS {
+    let mut granted = 0;
+    while granted < rounds(ROUNDS) {
         let mut keys = KEYS.to_vec();
         fastrand::shuffle(&mut keys);
         keys.truncate(if let Kind::Single = kind { 1 } else { fastrand::usize(2..=4) });
         match round(kind, &keys, &locks, &dynamodb).await {
             Ok(increments) => {
-                rounds += 1;
+                granted += 1;
                 for (key, increments) in increments {
                     *told.entry(key).or_default() += increments;
                 }
@@ -98,7 +92,7 @@ async fn round(
     locks: &LockClient,
     dynamodb: &Client,
 ) -> Result<Vec<(&'static str, u64)>, Error> {
-    let budget = Budget::lasting(Duration::from_secs(60)).reserve(Duration::from_secs(1));
+    let budget = Budget::lasting(LONGEST).reserve(Duration::from_secs(1));
     let mut told = Vec::new();
     // If a release fails, the leases free the locks.
     match kind {
@@ -128,17 +122,21 @@ async fn round(
 
 const CROWD: usize = 8;
 /// How often each caller enters for each N.
-const ENTRIES: usize = 8;
+const ENTRIES: u64 = 4;
 /// One entry of this many ends without a release, as a dead holder's does.
 const DEAD: usize = 5;
-const INSIDE: Duration = Duration::from_millis(40);
+const INSIDE: Duration = Duration::from_millis(100);
 /// An entry begins its stay only with this much of its lease left, because the machine is busy.
 const ENOUGH: Duration = Duration::from_millis(250);
 
 /// A crowd for N places, with another N after the other.
 pub(crate) async fn crowd(accidents: &Accidents, limits: &[u32]) {
     let stage = Stage::new(Some(accidents)).await;
-    for limit in limits {
+    for (number, limit) in limits.iter().enumerate() {
+        if number > 0 {
+            // Whoever had another N ends first.
+            sleep(LEASE + SKEW + LATEST).await;
+        }
         let mut callers = JoinSet::new();
         for number in 0..CROWD {
             callers.spawn(enter(number, locks(&stage), *limit));
@@ -147,8 +145,6 @@ pub(crate) async fn crowd(accidents: &Accidents, limits: &[u32]) {
         let (limit, most) = (*limit as usize, most_at_once(&stays));
         assert!(most <= limit, "{most} were inside, of at most {limit}; {accidents}");
         assert!(most > 1, "nobody was there at the same time; {accidents}");
-        // Whoever had another N ends first.
-        sleep(LEASE + LATEST).await;
     }
 }
 
@@ -164,8 +160,8 @@ async fn enter(number: usize, locks: LockClient, limit: u32) -> Vec<Range<Instan
     let gate = locks.semaphore("gate", limit);
     let mut rng = Rng::with_seed(number as u64);
     let mut stays = Vec::new();
-    while stays.len() < ENTRIES {
-        let budget = Budget::lasting(Duration::from_secs(60)).reserve(Duration::from_secs(1));
+    while (stays.len() as u64) < rounds(ENTRIES) {
+        let budget = Budget::lasting(LONGEST).reserve(Duration::from_secs(1));
         let permit = match gate.acquire().within(&budget).lease(LEASE).await {
             Ok(permit) => permit,
             Err(error) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => continue,

@@ -7,45 +7,47 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::{Budget, ErrorKind, LockClient};
 use lambda_lock_local::client;
-use lambda_lock_testkit::ends_within;
+use lambda_lock_testkit::{ends_within, rounds};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-pub(crate) const TASKS: u64 = 64;
-/// How often each task adds one.
-pub(crate) const ADDS: u64 = 50;
+const TASKS: u64 = 64;
+/// How often each task adds one. `.ci/nightly` has fifty rounds.
+const ROUNDS: u64 = 10;
 /// One of this many requests has each kind of accident. It is rare, because so many tasks send many
 /// requests.
-pub(crate) const RARE: usize = 400;
-/// Twice the lease.
-pub(crate) const LATEST: Duration = Duration::from_millis(1000);
-const LEASE: Duration = Duration::from_millis(500);
-const SKEW: Duration = Duration::from_millis(50);
-/// No request waits for longer than this.
-const PATIENCE: Duration = Duration::from_millis(200);
+pub(crate) const RARE: usize = 150;
+/// How late a copy arrives at most: longer than the lease and the skew, so that some meet the next holder.
+pub(crate) const LATEST: Duration = Duration::from_millis(4500);
+/// So long that a holder can rely on it where a request takes a second, as on a busy machine.
+pub(crate) const LEASE: Duration = Duration::from_secs(3);
+pub(crate) const SKEW: Duration = Duration::from_millis(300);
+/// No request waits for longer than this. Only those without an answer reach it, and a busy machine answers sooner.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Returns how many increments were applied, as the tasks report, and the value of the counter.
-pub(crate) async fn contend(accidents: Option<&Accidents>) -> (u64, u64) {
+/// Returns how many increments were applied, as the tasks report, how many there should be, and the value of the counter.
+pub(crate) async fn contend(accidents: Option<&Accidents>) -> [u64; 3] {
+    let rounds = rounds(ROUNDS);
     let stage = Stage::new(accidents).await;
     let endpoint = if accidents.is_some() { stage.proxy.endpoint() } else { stage.dynamodb.endpoint() };
     let mut tasks = JoinSet::new();
     for number in 0..TASKS {
         let builder = LockClient::builder(client(endpoint), LOCKS).owner(format!("task {number}"));
         let locks = builder.max_clock_skew(SKEW).request_timeout(PATIENCE).build().unwrap();
-        tasks.spawn(add(locks, client(stage.dynamodb.endpoint())));
+        tasks.spawn(add(rounds, locks, client(stage.dynamodb.endpoint())));
     }
     let told = ends_within(LONGEST, tasks.join_all()).await.into_iter().sum();
     if accidents.is_some() {
         // Waits until late requests have arrived.
         tokio::time::sleep(LATEST).await;
     }
-    (told, stage.count("k").await)
+    [told, TASKS * rounds, stage.count("k").await]
 }
 
-async fn add(locks: LockClient, dynamodb: Client) -> u64 {
+async fn add(rounds: u64, locks: LockClient, dynamodb: Client) -> u64 {
     let mut applied = 0;
-    while applied < ADDS {
-        let budget = Budget::lasting(Duration::from_secs(120)).reserve(Duration::from_secs(1));
+    while applied < rounds {
+        let budget = Budget::lasting(LONGEST).reserve(Duration::from_secs(1));
         let lock = match locks.acquire("k").within(&budget).lease(LEASE).await {
             Ok(lock) => lock,
             // A retry is safe whatever the outcome of this call was.
