@@ -6,6 +6,7 @@
 //!  ├ condition failed, with the row
 //!  │   ├ it is frozen, and was to be deleted  Release instead, if it is still ours
 //!  │   ├ it stores an outcome ........... lost, or gone: see below
+//!  │   ├ an operator has broken it ...... lost, or gone: see below
 //!  │   ├ it is no lock record ........... report the row, or unknown if an earlier attempt had no response
 //!  │   ├ a copy of ours renewed it ...... Release that version
 //!  │   ├ a later grant of the owner,
@@ -129,6 +130,7 @@ impl Whose for Held<'_> {
     fn meaning(&self, record: &Record, _: Option<&Scope>) -> Meaning {
         let Holding { newest, token, owner, .. } = self.holding;
         match record.own_version {
+            _ if record.is_broken() => Meaning::Gone,
             Some(version) if version.grant == newest.grant && record.token == Some(*token) => {
                 // A copy of ours renewed it. Release that version, and no newer one.
                 Meaning::Ours(Scope::Mine { grant: newest.grant, up_to: version.stamp, token: Some(*token) })

@@ -116,8 +116,8 @@ pub(super) fn not_released(key: &LockKey, error: Option<Error>) {
 pub enum ReleaseOutcome {
     /// The lock is free. This is also returned when it was released before.
     Released,
-    /// The row no longer has this grant. The grant was released and the lock acquired again, or it was lost before. The
-    /// row does not show which. The current holder keeps its lock.
+    /// The row no longer has this grant, or an operator has broken it. The grant was released and the lock acquired again, or it was
+    /// lost before. The row does not show which. The current holder keeps its lock.
     AlreadyGone,
 }
 

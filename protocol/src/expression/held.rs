@@ -34,6 +34,12 @@ impl Expression {
         }
     }
 
+    /// The condition "no operator has broken it". A break leaves the version of the grant, as a release does. So without this, the
+    /// release of a broken lock would look like one that is repeated.
+    pub(super) fn not_broken(&mut self) {
+        self.condition.push_str(" AND NOT (attribute_exists(isReleased) AND brokenVersion = recordVersionNumber)");
+    }
+
     /// The condition "still my grant, whatever its last write was". Stamps are hexadecimal digits, which all sort
     /// before this bound.
     pub(super) fn fence(&mut self, grant: Grant, token: u64) {
@@ -67,6 +73,8 @@ mod tests {
     use crate::schema::{Schema, Ttl};
     use crate::value::Value;
     use std::time::Duration;
+
+    const NOT_BROKEN: &str = " AND NOT (attribute_exists(isReleased) AND brokenVersion = recordVersionNumber)";
 
     #[test]
     fn renew() {
@@ -163,7 +171,10 @@ mod tests {
             returns_row: false,
         };
         let release = rendered(release, &schema);
-        assert_eq!(release.condition, "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token");
+        assert_eq!(
+            release.condition,
+            format!("recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token{NOT_BROKEN}")
+        );
         assert_eq!(
             release.update,
             "SET isReleased = :released, leaseEndsAt = :ends, #ttl = if_not_exists(freezeReason, :ttl) REMOVE workflow, #data"
@@ -188,7 +199,7 @@ mod tests {
             },
             &schema,
         );
-        assert_eq!(cleanup.condition, "recordVersionNumber BETWEEN :first AND :rvn");
+        assert_eq!(cleanup.condition, format!("recordVersionNumber BETWEEN :first AND :rvn{NOT_BROKEN}"));
         assert_closed(&cleanup);
     }
 
@@ -324,10 +335,10 @@ mod tests {
             returns_row: false,
         };
         let by_owner = rendered(exactly(None), &Schema::default());
-        assert_eq!(by_owner.condition, "recordVersionNumber = :seen");
+        assert_eq!(by_owner.condition, format!("recordVersionNumber = :seen{NOT_BROKEN}"));
         assert_closed(&by_owner);
         let by_workflow = rendered(exactly(Some("arn")), &Schema::default());
-        assert_eq!(by_workflow.condition, "recordVersionNumber = :seen AND workflow = :workflow");
+        assert_eq!(by_workflow.condition, format!("recordVersionNumber = :seen AND workflow = :workflow{NOT_BROKEN}"));
         assert_closed(&by_workflow);
     }
 }

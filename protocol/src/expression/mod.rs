@@ -92,6 +92,8 @@ impl Expression {
                 if request.transaction.is_some() {
                     // A release alone may be applied twice. The caller's writes may not.
                     out.condition.push_str(" AND attribute_not_exists(isReleased)");
+                } else {
+                    out.not_broken();
                 }
                 out.update.push_str("SET isReleased = :released, leaseEndsAt = :ends");
                 out.text(":released", "1");
@@ -150,6 +152,7 @@ impl Expression {
             }
             Action::Delete { scope } => {
                 out.scope(scope);
+                out.not_broken();
                 // The freeze must outlive the holder.
                 out.condition.push_str(" AND attribute_not_exists(freezeReason)");
             }

@@ -49,11 +49,6 @@ pub(crate) async fn renew(locks: &LockClient, options: &RenewOptions) -> Result<
 pub(crate) async fn release(locks: &LockClient, options: &ReleaseOptions) -> Result<ExitCode, Failure> {
     let saved = read(options.file.as_deref())?;
     let key = saved.key();
-    // Its release would not tell, because the lock is free. Who may not read it releases it all the same.
-    let row = locks.peek(key.clone()).await.ok().flatten();
-    if row.is_some_and(|lock| lock.broken && lock.version == saved.version()) {
-        return Err(Failure::Lost(format!("\"{key}\" was lost before: an operator has broken it, and it is free")));
-    }
     match locks.release(saved).await? {
         ReleaseOutcome::Released if options.format.json => {
             let said = screen::json(&json!({"key": key.key(), "released": true}))?;
@@ -62,7 +57,7 @@ pub(crate) async fn release(locks: &LockClient, options: &ReleaseOptions) -> Res
         ReleaseOutcome::Released => {}
         ReleaseOutcome::AlreadyGone => {
             return Err(Failure::Lost(format!(
-                "\"{key}\" was no longer held: it was lost before, or released already"
+                "\"{key}\" was no longer held: it was lost or broken before, or released already"
             )));
         }
     }

@@ -61,11 +61,6 @@ pub(crate) async fn run(locks: &LockClient, options: &RunOptions) -> Result<Exit
             complain(&format!("{left}: {of_lock}{}", how_it_ended(status)));
             Some(ExitCode::from(exit::DENIED))
         }
-        // A release does not tell who released before it.
-        None if !was_told_to_end && is_free(locks, &lock).await => {
-            complain(&(was_lost(lock.key()) + &how_it_ended(status)));
-            Some(ExitCode::from(exit::LOST))
-        }
         None => match release(lock, Some(status)).await {
             None if was_told_to_end => {
                 complain(&format!("the lock was released{}", how_it_ended(status)));
@@ -137,11 +132,6 @@ pub(crate) async fn release(lock: Lock, command: Option<ExitStatus>) -> Option<E
 
 fn was_lost(key: &LockKey) -> String {
     format!("{key} was lost before it was released: what the command did must be fenced")
-}
-
-/// Whether somebody has released the lock already, as by breaking it. Its release would not tell.
-async fn is_free(locks: &LockClient, lock: &Lock) -> bool {
-    !lock.watch().is_lost() && locks.peek(lock.key().clone()).await.is_ok_and(|row| row.is_some_and(|row| row.released))
 }
 
 /// The command's own exit code, where that of this process says something else.
