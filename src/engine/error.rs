@@ -138,8 +138,9 @@ pub enum ErrorKind {
     /// could wait. Nothing was applied.
     Unavailable,
     /// Renew first, or leave the step to the next invocation. The lease or the budget does not cover the time that
-    /// was asked for. No request was sent. Or the lease of an acquire [in order](crate::AcquireAll::in_order) is too short for the
-    /// response times: give a longer one. See [`Error::needed`] and [`Error::remaining`].
+    /// was asked for. No request was sent. An acquire [in order](crate::AcquireAll::in_order) holds nothing after it: its lease is
+    /// too short for the response times, so give a longer one, or its time was over before it had asked for every lock, so give it
+    /// more. See [`Error::needed`] and [`Error::remaining`].
     OutOfTime,
     /// Fix the call. Either no request was sent, or DynamoDB found the request invalid.
     InvalidRequest,
@@ -301,7 +302,8 @@ impl Error {
         }
     }
 
-    /// How much time was asked for, where less is left.
+    /// How much time was asked for, where less is left. Of an acquire [in order](crate::AcquireAll::in_order): how long its renewal,
+    /// or the whole call, took.
     pub fn needed(&self) -> Option<Duration> {
         match self.0.detail {
             Detail::Time { needed, .. } => Some(needed),
@@ -309,7 +311,8 @@ impl Error {
         }
     }
 
-    /// How much time is left, where more was asked for.
+    /// How much time is left, where more was asked for. Of an acquire [in order](crate::AcquireAll::in_order): its lease, or the
+    /// time that it had for all of its locks.
     pub fn remaining(&self) -> Option<Duration> {
         match self.0.detail {
             Detail::Time { remaining, .. } => Some(remaining),
@@ -642,6 +645,19 @@ impl Error {
             in_millis(needed)
         );
         Self::new(ErrorKind::OutOfTime, message).with(Detail::Time { needed, remaining })
+    }
+
+    /// Of an acquire whose time was over before it had asked for these locks.
+    pub(crate) fn no_time_to_ask(keys: &[&LockKey], time: Duration, took: Duration) -> Self {
+        let message = format!(
+            "{} {} not asked for, because the call has {:?} for all of its locks, and {:?} have passed: retry later, give it more \
+             time, or ask for fewer locks",
+            Locks(keys),
+            if keys.len() > 1 { "were" } else { "was" },
+            in_millis(time),
+            in_millis(took)
+        );
+        Self::new(ErrorKind::OutOfTime, message).with(Detail::Time { needed: took, remaining: time })
     }
 
     /// Of an acquire whose leases end before the responses to their renewals.

@@ -73,3 +73,66 @@ async fn an_acquire_in_order_of_many_locks_whose_answers_are_slow_leaves_the_res
     assert!(acquire.unwrap_err().is_unknown());
     assert!(began.elapsed() <= secs(5), "{:?}", began.elapsed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_in_order_asks_for_no_further_lock_when_its_time_is_over() {
+    // Answers that a last request would wait for, also where the first lock is granted just before the wait ends.
+    for (answer, keys_asked) in [50, 150, 240].into_iter().flat_map(|answer| [(answer, 5), (answer, 25)]) {
+        let _case = case(format!("{keys_asked} keys, an answer after {answer} ms"));
+        let table = Table::new();
+        let process = table.process();
+        let keys = &keys()[..keys_asked];
+        let other = crate::held_by_another(&table, "k-00").await;
+        process.next(vec![Fault::Slow(millis(answer)); 1_000]);
+        let budget = process.budget(secs(10)).reserve(secs(5));
+        let locks = process.locks("me");
+        let (chain, ()) = tokio::join!(locks.acquire_all(keys.to_vec()).within(&budget).in_order(), async {
+            sleep(millis(4_700)).await;
+            other.release().await.unwrap();
+        });
+
+        // One answer, and one for what is given back, eight at once.
+        assert!(budget.remaining().unwrap() >= millis(4_400), "{:?} is left", budget.remaining());
+        if let Err(error) = chain {
+            assert!(error.is_out_of_time() && error.to_string().contains("asked for"), "{error}");
+            assert!(error.needed() >= error.remaining() && error.may_be_held().is_empty(), "{error:?}");
+            assert!(
+                keys.iter().all(|key| table.row(key).is_none() || table.is_released(key)),
+                "a lock was left behind"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_in_order_ends_with_its_budget_however_long_its_lease_is() {
+    for (lasting, lease) in [(secs(2), None), (secs(3), Some(secs(20))), (secs(4), None), (secs(4), Some(secs(20)))] {
+        let _case = case(format!("a budget of {lasting:?}, a lease of {lease:?}"));
+        let table = Table::new();
+        let process = table.process();
+        process.next(vec![Fault::Slow(millis(230)); 1_000]);
+        let budget = process.budget(lasting);
+        let began = Instant::now();
+        let locks = process.locks("me");
+        let acquire = locks.acquire_all(keys()).within(&budget);
+        let acquire = lease.into_iter().fold(acquire, |acquire, lease| acquire.lease(lease));
+
+        let error = acquire.in_order().await.unwrap_err();
+
+        assert!(error.is_out_of_time() && error.to_string().contains("were not asked for"), "{error}");
+        // One answer, and those to the releases: thirteen locks, eight at once.
+        assert!(began.elapsed() <= lasting.min(secs(3)) + millis(800), "{:?}", began.elapsed());
+        assert!(keys().iter().all(|key| table.row(key).is_none() || table.is_released(key)), "a lock was left behind");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_in_order_without_time_to_wait_is_granted_free_locks() {
+    let table = Table::new();
+    let process = table.process();
+    process.next(vec![Fault::Slow(millis(100)); 1_000]);
+    let budget = process.budget(secs(10)).reserve(secs(10));
+    let chain = process.locks("me").acquire_all(keys()).within(&budget).in_order().await.unwrap();
+    assert_eq!(chain.keys().len(), 25);
+    chain.release().await.unwrap();
+}

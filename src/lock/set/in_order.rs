@@ -16,7 +16,7 @@ use crate::lock::guard::Lock;
 use crate::lock::renew::Renewable;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lambda_lock_protocol::{DataChange, LockKey, Observation};
+use lambda_lock_protocol::{DataChange, Instants, LockKey, Observation};
 use std::fmt;
 use std::future::{Future, IntoFuture, pending, poll_fn};
 use std::pin::{Pin, pin};
@@ -27,11 +27,15 @@ use std::time::Duration;
 ///
 /// # Errors
 /// Returns the errors of [`acquire`](crate::LockClient::acquire), and releases what it had. A refusal names the one lock
-/// that it could not get, see [`Error::blocked`]. Returns `OutOfTime` for a lease that ends before its renewals have their responses. Returns `Unknown`, with that error as its source, where a lock could not be
-/// released, for whatever reason. [`Error::may_be_held`] has all locks that may still be held, and the log says why.
+/// that it could not get, see [`Error::blocked`]. Returns `OutOfTime` for a lease that ends before its renewals have their responses,
+/// and where its time is over before it has asked for every lock: it does not know who holds those that the error names. Returns
+/// `Unknown`, with that error as its source, where a lock could not be released, for whatever reason. [`Error::may_be_held`] has all
+/// locks that may still be held, and the log says why.
 ///
-/// The time of the call is that of all locks together, and leaves the reserve of the budget as one `acquire` does. What it has is
-/// released within one request timeout after that.
+/// The time of the call is that of all locks together, and leaves the reserve of the budget as one `acquire` does: it waits for
+/// holders until the reserve begins. Without a wait, or with a short one, it asks for free locks for three request timeouts,
+/// but never after the end of the budget. The last request may end up to 250 ms later, and what the call has is released within one
+/// request timeout after that.
 ///
 /// # Requests and IAM actions
 /// It sends the requests of [`acquire`](crate::LockClient::acquire) for each lock, one after the other, and renewals of
@@ -47,6 +51,23 @@ const MOST_LATE: u32 = 5;
 
 /// How long after a renewal that came too late the next one is sent.
 const PAUSE: Duration = Duration::from_millis(25);
+
+/// The time of the call, which is that of all locks together.
+struct CallTime {
+    clock: SharedClock,
+    began: Instants,
+    total: Duration,
+}
+
+impl CallTime {
+    fn passed(&self) -> Duration {
+        self.clock.now().longest_since(self.began)
+    }
+
+    fn left(&self) -> Duration {
+        self.total.saturating_sub(self.passed())
+    }
+}
 
 /// How the rest of a round ended.
 enum Round {
@@ -83,9 +104,7 @@ impl AcquireInOrder<'_> {
         self.0.check(&owner)?;
         lease_policy(&self.0.named(), self.0.lease, self.0.budget.as_ref())?;
         self.0.keys.sort_by(|one, other| (one.key(), one.sort_key()).cmp(&(other.key(), other.sort_key())));
-        // The time of the call is that of all locks together.
-        let time = self.0.wait()?.max(self.0.engine.time_for_faults());
-        let time = Budget::lasting_on(self.0.engine.clock().clone(), time);
+        let time = self.time()?;
         let mut seen: Vec<Option<Observation>> = self.0.keys.iter().map(|key| self.0.observation_of(key)).collect();
         loop {
             if let Round::Granted(locks) = self.round(&owner, &mut seen, &time).await? {
@@ -94,9 +113,23 @@ impl AcquireInOrder<'_> {
         }
     }
 
-    async fn round(&self, owner: &str, seen: &mut [Option<Observation>], time: &Budget) -> Result<Round, Error> {
+    /// It waits for holders as long as one acquire does, and asks for free locks at least as long as a call may wait for responses.
+    fn time(&self) -> Result<CallTime, Error> {
+        let AcquireAllRequest { engine, budget, .. } = &self.0;
+        let began = engine.clock().now();
+        let total = self.0.wait()?.max(engine.time_for_faults());
+        let total = budget.as_ref().and_then(Budget::remaining).map_or(total, |left| total.min(left));
+        Ok(CallTime { clock: engine.clock().clone(), began, total })
+    }
+
+    async fn round(&self, owner: &str, seen: &mut [Option<Observation>], time: &CallTime) -> Result<Round, Error> {
         let mut locks: Vec<Lock> = Vec::new();
         for (key, seen) in self.0.keys.iter().zip(seen) {
+            if !locks.is_empty() && time.left().is_zero() {
+                let not_asked: Vec<&LockKey> = self.0.keys[locks.len()..].iter().collect();
+                let error = Error::no_time_to_ask(&not_asked, time.total, time.passed());
+                return Err(self.given_back(locks, error).await);
+            }
             let (acquired, failed) = self.acquire_next(key, owner, &mut locks, seen.clone(), time).await;
             match (acquired, failed) {
                 (Ok(TryAcquired::Granted(lock)), failed) => {
@@ -157,7 +190,7 @@ impl AcquireInOrder<'_> {
         owner: &str,
         locks: &mut [Lock],
         seen: Option<Observation>,
-        time: &Budget,
+        time: &CallTime,
     ) -> (Result<TryAcquired, Error>, Option<Error>) {
         let Self(AcquireAllRequest { engine, workflow, lease, budget, reclaim_own, .. }) = self;
         let mut request = AcquireRequest::<Waiting>::new(engine, key.clone()).owner(owner);
@@ -173,9 +206,7 @@ impl AcquireInOrder<'_> {
             Err(error) => return (Err(error), None),
         };
         let wait_end = WaitEnd::default();
-        let mut acquire = pin!(
-            request.go_with(options, deadline.at_most(time.remaining().unwrap_or_default()).until(wait_end.clone()))
-        );
+        let mut acquire = pin!(request.go_with(options, deadline.at_most(time.left()).until(wait_end.clone())));
         let mut renewals = pin!(keep_renewed(engine.clock(), locks));
         let mut failed = None;
         let acquired = poll_fn(|context| {
