@@ -49,6 +49,8 @@ pub enum Operation {
     Read,
     /// A transaction with the caller's writes.
     Commit,
+    /// A transaction with the caller's writes that ends the grant.
+    CommitAndRelease,
     /// The end of an idempotent work.
     Settle,
 }
@@ -64,13 +66,13 @@ impl Operation {
             Operation::Thaw => "thawed",
             Operation::Reset => "reset",
             Operation::Read => "read",
-            Operation::Commit => "committed",
+            Operation::Commit | Operation::CommitAndRelease => "committed",
             Operation::Settle => "settled",
         }
     }
 
     fn is_transaction(self) -> bool {
-        matches!(self, Operation::Commit | Operation::Settle)
+        matches!(self, Operation::Commit | Operation::CommitAndRelease | Operation::Settle)
     }
 }
 
@@ -103,6 +105,11 @@ impl Failure {
             Failure::OutcomeUnknown if operation == Operation::Commit => format!(
                 "outcome unknown: DynamoDB gave no usable response in time, so the transaction under {locks} may \
                  or may not have been applied; call settle_commit, or look at what it would have written"
+            ),
+            // No guard is left to call settle_commit on.
+            Failure::OutcomeUnknown if operation == Operation::CommitAndRelease => format!(
+                "outcome unknown: DynamoDB gave no usable response in time, so the transaction under {locks} may \
+                 or may not have been applied; look at what it would have written"
             ),
             Failure::OutcomeUnknown if operation == Operation::Read => {
                 format!("{locks} {was} not read: DynamoDB gave no usable response in time; retry the call")

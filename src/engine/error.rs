@@ -29,7 +29,7 @@ use std::time::{Duration, SystemTime};
 /// | [`FailedBefore`](ErrorKind::FailedBefore) | [`failure`](Error::failure) |
 /// | [`OutOfTime`](ErrorKind::OutOfTime) | [`needed`](Error::needed), [`remaining`](Error::remaining) |
 /// | [`InvalidRecord`](ErrorKind::InvalidRecord) | [`invalid_attribute`](Error::invalid_attribute) |
-/// | [`Unknown`](ErrorKind::Unknown), and others of a call for several locks | [`may_be_held`](Error::may_be_held) |
+/// | [`Unknown`](ErrorKind::Unknown), and others of a call for several locks, or that ended the guard | [`may_be_held`](Error::may_be_held) |
 ///
 /// ```no_run
 /// # async fn example(locks: &lambda_lock::LockClient, budget: &lambda_lock::Budget) -> Result<(), lambda_lock::Error> {
@@ -114,7 +114,8 @@ pub enum ErrorKind {
     /// not have applied the request, because there was no usable response in time.
     ///
     /// After a commit, call [`settle_commit`](crate::Lock::settle_commit) first. If its writes are sent again, they
-    /// may be applied twice.
+    /// may be applied twice. After [`commit_and_release`](crate::Lock::commit_and_release) no guard is left for that: read what
+    /// they would have written.
     ///
     /// After an acquire, the lock may be held for at most its lease, although this call tried to release it. After a
     /// renewal, the guard relies on its lease as long as before. After a release, the lock is free at the latest when
@@ -267,7 +268,8 @@ impl Error {
     }
 
     /// The locks that others hold, of a call that asked for [several](crate::LockClient::acquire_all), each with its
-    /// holder. [`held`](Error::held) is the one of them that decides how long to wait. Empty with every other kind.
+    /// holder. [`held`](Error::held) is the one of them that decides how long to wait. [In order](crate::AcquireAll::in_order), it is
+    /// the one that the call waited for. Empty with every other kind.
     pub fn blocked(&self) -> &[Blocked] {
         match &self.0.detail {
             Detail::Blocked { blocked, .. } => blocked,
@@ -277,7 +279,8 @@ impl Error {
 
     /// The locks that may be held for this caller, although the call failed: all of them, where the text names only some. Each is
     /// free at the latest when its lease ends. After an acquire or a release that is `Unknown`, look at them with
-    /// [`peek`](crate::LockClient::peek), or wait for so long. After a renewal or a commit, the guard holds them as before.
+    /// [`peek`](crate::LockClient::peek), or wait for so long. After a renewal or a commit, the guard holds them as before. Of a
+    /// call that ended the guard, they are those that it could not release.
     ///
     /// Empty where the call is known to hold nothing.
     pub fn may_be_held(&self) -> &[LockKey] {
@@ -493,7 +496,14 @@ impl Error {
             Failure::OutcomeUnknown => (ErrorKind::Unknown, Detail::None, true),
         };
         let mut error = Self::new(kind, message).with(detail).because(cause.into().filter(|_| explained));
-        let holds = matches!(operation, Operation::Acquire | Operation::Renew | Operation::Release | Operation::Commit);
+        let holds = matches!(
+            operation,
+            Operation::Acquire
+                | Operation::Renew
+                | Operation::Release
+                | Operation::Commit
+                | Operation::CommitAndRelease
+        );
         if kind == ErrorKind::Unknown && holds {
             error.0.may_be_held = keys.iter().map(|key| (*key).clone()).collect();
         }
@@ -529,10 +539,10 @@ impl Error {
         })
     }
 
-    /// Of a call that has released whatever it may have had since.
-    pub(crate) fn and_holds_nothing(mut self) -> Self {
+    /// Of a call that has tried since to release whatever it may have had, and could not release these locks.
+    pub(crate) fn and_holds_only(mut self, left: &[&LockKey]) -> Self {
         self.0.may_be_held.clear();
-        self
+        self.and_may_be_held(left)
     }
 
     /// Names also these locks, which may be held until their leases end.

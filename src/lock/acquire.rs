@@ -544,8 +544,8 @@ impl Lock {
     pub(crate) async fn renewed_or_released(mut self) -> Result<Self, Error> {
         let Err(error) = self.checkpoint().await else { return Ok(self) };
         let key = self.key().clone();
-        self.finish().await;
-        Err(may_hold(&[&key], error))
+        let left = self.finish().await;
+        Err(may_hold(&[&key], error).and_holds_only(left.as_ref().as_slice()))
     }
 }
 

@@ -106,12 +106,13 @@ impl CommitAndRelease {
 
 /// Ends the guard after a transaction that ends its grant.
 async fn end_guard(lock: Lock, committed: Result<(), Error>) -> Result<(), Error> {
-    match &committed {
-        Ok(()) => lock.abandon(),
-        // This is also done when the outcome is unknown: a released row refuses a transaction that may still arrive.
-        Err(_) => lock.finish().await,
-    }
-    committed
+    let Err(error) = committed else {
+        lock.abandon();
+        return Ok(());
+    };
+    // This is also done when the outcome is unknown: a released row refuses a transaction that may still arrive.
+    let left = lock.finish().await;
+    Err(error.and_holds_only(left.as_ref().as_slice()))
 }
 
 async fn release_with(lock: &mut Lock, data: DataChange, writes: &[TransactWriteItem]) -> Result<(), Error> {
@@ -122,7 +123,7 @@ async fn release_with(lock: &mut Lock, data: DataChange, writes: &[TransactWrite
     let mut call = Call::with_writes(&lock.engine, &deadline, &span, writes);
     let holdings: &mut [&mut Holding] = &mut [&mut lock.hold.holding];
     let committed = protocol::commit_and_release(&mut call, lock.engine.settings(), holdings, data).await;
-    ended(lock, call, committed, Operation::Commit)
+    ended(lock, call, committed, Operation::CommitAndRelease)
 }
 
 /// Stores the outcome of idempotent work, with the caller's writes if there are any. This ends the grant of its lock.
@@ -272,7 +273,7 @@ impl Lock {
     ///
     /// # Errors
     /// Returns the errors of [`commit`](Lock::commit). After any error, it tries to release the lock with a plain
-    /// release, unless the lock is lost already. After [`Unknown`](crate::ErrorKind::Unknown) the lock does not show
+    /// release, unless the lock is lost already: [`Error::may_be_held`] has it where that failed. After [`Unknown`](crate::ErrorKind::Unknown) the lock does not show
     /// whether the writes were applied, so read what they would have written.
     ///
     /// # Requests and IAM actions

@@ -89,16 +89,23 @@ impl Lock {
     }
 
     /// Releases after the work, unless the lock is known to be lost. A failure is only logged, because the work has
-    /// ended and the lease frees the lock.
-    pub(crate) async fn finish(self) {
+    /// ended and the lease frees the lock. Returns its key if it may still be held.
+    pub(crate) async fn finish(self) -> Option<LockKey> {
         if self.is_lost() {
-            return self.abandon();
+            self.abandon();
+            return None;
         }
         let key = self.key().clone();
         match self.release().await {
-            Ok(ReleaseOutcome::Released) => {}
-            Ok(ReleaseOutcome::AlreadyGone) => not_released(&key, None),
-            Err(error) => not_released(&key, Some(error)),
+            Ok(ReleaseOutcome::Released) => None,
+            Ok(ReleaseOutcome::AlreadyGone) => {
+                not_released(&key, None);
+                None
+            }
+            Err(error) => {
+                not_released(&key, Some(error));
+                Some(key)
+            }
         }
     }
 }

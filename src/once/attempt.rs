@@ -213,7 +213,10 @@ impl Attempt {
     /// Ends the attempt after the work returned an error. The caller gets that error, so failures here are only logged.
     pub(super) async fn failed(self) {
         let key = self.lock.key().clone();
-        let Some(failure) = self.failure else { return self.lock.finish().await };
+        let Some(failure) = self.failure else {
+            self.lock.finish().await;
+            return;
+        };
         if let Err(error) = commit::settle(self.lock, Ok(StoredOutcome::Failed(failure)), Vec::new()).await {
             tracing::warn!(%key, %error, "the failure of an idempotent work was not stored; it may be tried again");
         }

@@ -90,3 +90,28 @@ async fn a_commit_and_release_that_is_not_applied_still_releases_the_lock() {
         acquired(&process.locks("me"), LEASE).await.commit_and_release([created("o-1")]).await.unwrap();
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_and_release_that_fails_says_whether_the_lock_may_still_be_held() {
+    const REFUSED: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"scripted",
+        "CancellationReasons":[{"Code":"ConditionalCheckFailed"},{"Code":"None"}]}"#;
+    // What becomes of the transaction, and whether the release that follows has a response.
+    for (fault, is_unknown) in [(Fault::BlackHole, true), (Fault::Says(400, REFUSED), false)] {
+        for is_released in [true, false] {
+            let _case = case(format!("unknown: {is_unknown}, released: {is_released}"));
+            let table = table();
+            let process = table.process();
+            let lock = acquired(&process.locks("me"), LEASE).await;
+            let transactions = if is_unknown { 3 } else { 1 };
+            process.next(vec![fault.clone(); transactions]);
+            process.next(vec![if is_released { Fault::None } else { Fault::BlackHole }; 40]);
+
+            let error = lock.commit_and_release([counted("o-1")]).await.unwrap_err();
+
+            let said = error.to_string();
+            assert!(error.is_unknown() == is_unknown && error.is_cancelled() != is_unknown, "{said}");
+            assert!(!said.contains("settle_commit") && said.contains("may be held") != is_released, "{said}");
+            assert_eq!((error.may_be_held().len(), table.is_released("k")), (usize::from(!is_released), is_released));
+        }
+    }
+}

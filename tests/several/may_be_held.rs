@@ -1,8 +1,8 @@
 //! A call for several locks that does not know what became of some of them names all of these, and no others.
 
-use crate::{LEASE, acquired, may_be_held, released};
-use lambda_lock::{ErrorKind, SavedLockChain};
-use lambda_lock_testkit::{Fault, Process, Table, case, granted, secs};
+use crate::{LEASE, acquired, cancelled, may_be_held, released};
+use lambda_lock::{Error, ErrorKind, SavedLockChain};
+use lambda_lock_testkit::{Fault, Process, Table, case, counted, granted, millis, secs};
 use tokio::time::sleep;
 
 /// DynamoDB does not respond about these locks from now on.
@@ -125,4 +125,105 @@ async fn a_commit_of_unknown_outcome_has_all_of_its_locks() {
     process.clear();
     let saved: SavedLockChain = serde_json::from_value(serde_json::to_value(set.save()).unwrap()).unwrap();
     process.locks("me").resume_chain(saved).await.unwrap().release().await.unwrap();
+}
+
+/// Another grant has this lock, and the guard does not know.
+async fn is_taken(table: &Table, key: &str) {
+    table.delete(key);
+    granted(table.process().locks("other").try_acquire(key).lease(secs(60))).await.save();
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_ends_a_guard_names_the_locks_that_it_could_not_give_back() {
+    for what in
+        ["commit_and_release", "cancelled", "too many writes", "run", "run after lost", "cut short", "lost twice"]
+    {
+        let _case = case(what);
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        let mut set = acquired(&locks, ["a", "b", "c"]).await;
+        let is_lost = !matches!(what, "cancelled" | "too many writes" | "cut short");
+        let ready = async || {
+            if is_lost {
+                is_taken(&table, "b").await;
+            }
+            is_silent_about(&process, &["a", "c"]);
+        };
+        let error = match what {
+            "commit_and_release" => {
+                is_taken(&table, "b").await;
+                process.next([Fault::None]);
+                process.next(vec![Fault::BlackHole; 40]);
+                set.commit_and_release([counted("o-1")]).await.unwrap_err()
+            }
+            "cancelled" => {
+                process.next([cancelled(&["ConditionalCheckFailed", "None", "None", "None"])]);
+                is_silent_about(&process, &["a", "c"]);
+                set.commit_and_release([counted("o-1")]).await.unwrap_err()
+            }
+            "too many writes" => {
+                ready().await;
+                let many = (0..99).map(|index| counted(&format!("o-{index}")));
+                set.commit_and_release(many).await.unwrap_err()
+            }
+            "lost twice" => {
+                is_taken(&table, "b").await;
+                for key in ["a", "c"] {
+                    process.next_of(key, [vec![Fault::None], vec![Fault::BlackHole; 40]].concat());
+                }
+                assert!(set.checkpoint().await.unwrap_err().is_lost());
+                set.checkpoint().await.unwrap_err()
+            }
+            _ => {
+                set.release().await.unwrap();
+                let budget = process.budget(secs(60));
+                let acquire = locks.acquire_all(["a", "b", "c"]).lease(LEASE).within(&budget).in_order();
+                let done: Result<(), Error> = acquire
+                    .run(async |chain| {
+                        if what == "run after lost" {
+                            is_taken(&table, "b").await;
+                            for key in ["a", "c"] {
+                                process.next_of(key, [vec![Fault::None], vec![Fault::BlackHole; 40]].concat());
+                            }
+                            assert!(chain.checkpoint().await.unwrap_err().is_lost());
+                        } else {
+                            ready().await;
+                        }
+                        if what == "cut short" {
+                            sleep(secs(40)).await;
+                        }
+                        Ok(())
+                    })
+                    .await;
+                done.unwrap_err()
+            }
+        };
+
+        assert!(error.is_lost() == is_lost && error.to_string().contains("the locks a and c may be held"), "{error}");
+        assert_eq!((may_be_held(&error), released(&table, &["a", "c"])), (vec!["a", "c"], vec![false; 2]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_and_release_of_unknown_outcome_names_no_lock_that_it_gave_back() {
+    for left in [&[][..], &["d"][..]] {
+        let _case = case(format!("left: {left:?}"));
+        let table = Table::new();
+        let process = table.process();
+        let set = acquired(&process.locks("me"), ["c", "d"]).await;
+        process.next(vec![Fault::BlackHole; 3]);
+
+        let (committed, ()) = tokio::join!(set.commit_and_release([counted("o-1")]), async {
+            sleep(millis(500)).await;
+            is_silent_about(&process, left);
+        });
+
+        let error = committed.unwrap_err();
+        let said = error.to_string();
+        assert!(error.is_unknown() && said.contains("may or may not have been applied"), "{said}");
+        assert!(!said.contains("settle_commit") && said.contains("look at what it would have written"), "{said}");
+        assert_eq!(may_be_held(&error), left);
+        assert_eq!(released(&table, &["c", "d"]), [true, left.is_empty()]);
+    }
 }

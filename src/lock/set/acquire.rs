@@ -278,8 +278,8 @@ impl<Grants> HeldLocks<Grants> {
     pub(super) async fn renewed_or_released(mut self) -> Result<Self, Error> {
         let Err(error) = self.checkpoint().await else { return Ok(self) };
         let keys: Vec<LockKey> = self.keys().cloned().collect();
-        self.finish().await;
-        Err(may_hold(&keys.iter().collect::<Vec<_>>(), error))
+        let left = self.finish().await;
+        Err(may_hold(&keys.iter().collect::<Vec<_>>(), error).and_holds_only(&left.iter().collect::<Vec<_>>()))
     }
 
     /// Runs the work as long as all locks are ours, and releases them.

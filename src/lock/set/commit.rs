@@ -68,9 +68,9 @@ impl<Grants> HeldLocks<Grants> {
     /// nothing. This call ends the guard.
     ///
     /// # Errors
-    /// Returns the errors of [`commit`](HeldLocks::commit). After any error, it tries to release the locks. After
-    /// [`Unknown`](crate::ErrorKind::Unknown) the locks do not show whether the writes were applied, so read what they
-    /// would have written.
+    /// Returns the errors of [`commit`](HeldLocks::commit). After any error, it tries to release the locks:
+    /// [`Error::may_be_held`] has those that it could not release. After [`Unknown`](crate::ErrorKind::Unknown) the locks do
+    /// not show whether the writes were applied, so read what they would have written.
     ///
     /// # Requests and IAM actions
     /// It sends the requests of [`commit`](HeldLocks::commit), and after an error one write for each lock
@@ -88,13 +88,13 @@ impl<Grants> HeldLocks<Grants> {
             Err(error) => Err(error),
         };
         match committed {
-            Ok(()) => self.locks.iter().for_each(Lock::abandon),
-            // This is also done when the outcome is unknown: a released row refuses a transaction that may still arrive.
-            Err(_) => {
-                self.give_back().await;
+            Ok(()) => {
+                self.locks.iter().for_each(Lock::abandon);
+                Ok(())
             }
+            // This is also done when the outcome is unknown: a released row refuses a transaction that may still arrive.
+            Err(error) => Err(error.and_holds_only(&self.give_back().await)),
         }
-        committed
     }
 
     async fn release_with(&mut self, writes: &[TransactWriteItem]) -> Result<(), Error> {
@@ -113,7 +113,7 @@ impl<Grants> HeldLocks<Grants> {
             if is_lost {
                 self.lost_error()
             } else {
-                Error::of_failed_locks(failure, Operation::Commit, &self.named(), cause)
+                Error::of_failed_locks(failure, Operation::CommitAndRelease, &self.named(), cause)
             }
         });
         told(report, self.locks[0].key(), &committed);

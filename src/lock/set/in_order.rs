@@ -258,7 +258,7 @@ impl AcquireInOrder<'_> {
 
 /// The error of a call that gave its locks back. Some may have stayed behind.
 fn given_up(left: &[&LockKey], why: Error) -> Error {
-    if left.is_empty() { why.and_holds_nothing() } else { may_hold(left, why) }
+    if left.is_empty() { why.and_holds_only(&[]) } else { may_hold(left, why) }
 }
 
 /// Renews each lock as [`Lock::keep_alive`] does, but also after its lease has ended, because nobody works meanwhile. A renewal that

@@ -55,8 +55,8 @@ pub struct HeldLocks<Grants> {
     engine: Arc<Engine>,
     /// Never empty.
     locks: Vec<Lock>,
-    /// One of them was lost, and the others were given back.
-    given_back: bool,
+    /// Once one of them was lost and the others were given back: those that may still be held.
+    left: Option<Vec<LockKey>>,
     grants: PhantomData<fn() -> Grants>,
 }
 
@@ -83,7 +83,7 @@ impl LockChain {
 
 impl<Grants> HeldLocks<Grants> {
     fn new(engine: &Arc<Engine>, locks: Vec<Lock>) -> Self {
-        Self { engine: engine.clone(), locks, given_back: false, grants: PhantomData }
+        Self { engine: engine.clone(), locks, left: None, grants: PhantomData }
     }
 
     fn budget(&self) -> Option<Budget> {
@@ -197,9 +197,13 @@ impl<Grants> HeldLocks<Grants> {
     }
 
     async fn give_back_within(&mut self, budget: Option<Budget>) -> Vec<&LockKey> {
-        if self.given_back {
-            return Vec::new();
+        if self.left.is_none() {
+            self.left = Some(self.not_given_back(budget).await);
         }
+        self.left.iter().flatten().collect()
+    }
+
+    async fn not_given_back(&self, budget: Option<Budget>) -> Vec<LockKey> {
         let rest: Vec<&Lock> = self.locks.iter().filter(|lock| !lock.is_lost()).collect();
         // From the first request on, none of them is ours.
         rest.iter().for_each(|lock| lock.abandon());
@@ -210,13 +214,11 @@ impl<Grants> HeldLocks<Grants> {
             let left = async {
                 let error = released.await.err()?;
                 not_released(lock.key(), Some(error));
-                Some(lock.key())
+                Some(lock.key().clone())
             };
             Box::pin(left) as Task<'_, _>
         });
-        let left = at_once(releases).await;
-        self.given_back = true;
-        left.into_iter().flatten().collect()
+        at_once(releases).await.into_iter().flatten().collect()
     }
 }
 

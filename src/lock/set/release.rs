@@ -68,18 +68,25 @@ impl<Grants> HeldLocks<Grants> {
     async fn finish_work(mut self) -> Result<(), Error> {
         if self.is_lost() {
             let error = Error::lost_by_work(&self.lost());
-            self.finish_lost().await;
-            return Err(error);
+            return Err(error.and_may_be_held(&self.finish_lost().await));
         }
-        let mut lost = Vec::new();
+        let (mut lost, mut left) = (Vec::new(), Vec::new());
         for (key, released) in self.release().outcomes().await {
             match released {
                 Ok(Released::Lost) => lost.push(key),
                 Ok(Released::Released { .. }) => {}
-                other => not_released(&key, other.err()),
+                Ok(Released::WithoutData(_) | Released::AlreadyGone) => not_released(&key, None),
+                Err(error) => {
+                    not_released(&key, Some(error));
+                    left.push(key);
+                }
             }
         }
-        if lost.is_empty() { Ok(()) } else { Err(Error::lost_by_work(&lost.iter().collect::<Vec<_>>())) }
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let error = Error::lost_by_work(&lost.iter().collect::<Vec<_>>());
+        Err(error.and_may_be_held(&left.iter().collect::<Vec<_>>()))
     }
 
     /// Releases after work that was stopped because a lease ended.
@@ -90,36 +97,40 @@ impl<Grants> HeldLocks<Grants> {
         report::cut_short(&self.engine, named[0]);
         if self.is_lost() {
             let error = self.lost_error();
-            self.finish_lost().await;
-            return error;
+            return error.and_may_be_held(&self.finish_lost().await);
         }
-        Error::cut_short(&named, self.release_all().await)
+        let (all_released, left) = self.release_all().await;
+        Error::cut_short(&named, all_released).and_may_be_held(&left.iter().collect::<Vec<_>>())
     }
 
-    /// Releases the locks. A failure is only logged, because the leases free the locks.
-    pub(super) async fn finish(mut self) {
+    /// Releases the locks. A failure is logged, because the leases free the locks. Returns those that may still be held.
+    pub(super) async fn finish(mut self) -> Vec<LockKey> {
         if self.is_lost() {
-            return self.finish_lost().await;
+            return self.finish_lost().await.into_iter().cloned().collect();
         }
-        self.release_all().await;
+        self.release_all().await.1
     }
 
-    /// Releases the locks, and returns whether all of them were released. Failures are logged.
-    async fn release_all(self) -> bool {
-        let mut all_released = true;
+    /// Releases the locks. Returns whether all of them were released, and those that may still be held. Failures are logged.
+    async fn release_all(self) -> (bool, Vec<LockKey>) {
+        let (mut all_released, mut left) = (true, Vec::new());
         for (key, released) in self.release().outcomes().await {
-            if !matches!(released, Ok(Released::Released { .. })) {
-                all_released = false;
-                not_released(&key, released.err());
+            if matches!(released, Ok(Released::Released { .. })) {
+                continue;
             }
+            all_released = false;
+            let error = released.err();
+            left.extend(error.is_some().then(|| key.clone()));
+            not_released(&key, error);
         }
-        all_released
+        (all_released, left)
     }
 
-    /// Gives the others back where one lock is known to be lost, unless that was done already.
-    async fn finish_lost(&mut self) {
+    /// Gives the others back where one lock is known to be lost, unless that was done already. Returns those that may still be held.
+    async fn finish_lost(&mut self) -> Vec<&LockKey> {
         self.give_back().await;
         self.locks.iter().for_each(Lock::abandon);
+        self.left.iter().flatten().collect()
     }
 
     pub(super) fn lost(&self) -> Vec<&LockKey> {
