@@ -143,6 +143,14 @@ async fn locks_that_were_not_acquired_together_are_no_set() {
     process.take_sent();
     let error = locks.resume_all(SavedLockSet::from_locks(both.clone())).await.unwrap_err();
     assert!(error.is_invalid_request() && error.to_string().contains("several owners or workflows"), "{error}");
+    let of = async |key, workflow| {
+        let set = locks.try_acquire_all([key]).lease(LEASE).owner("task").workflow(workflow).await.unwrap();
+        set.granted().unwrap().save().locks()[0].clone()
+    };
+    let two_workflows = vec![of("e", "arn:1").await, of("f", "arn:2").await];
+    process.take_sent();
+    let error = locks.resume_chain(SavedLockChain::from_locks(two_workflows)).await.unwrap_err();
+    assert!(error.is_invalid_request() && error.to_string().contains("several owners or workflows"), "{error}");
     let none = SavedLockSet::from_locks(Vec::new());
     assert!(locks.resume_all(none.clone()).await.unwrap_err().is_invalid_request());
     assert!(locks.reclaim_all(none).lease(LEASE).await.unwrap_err().is_invalid_request());

@@ -519,3 +519,52 @@ async fn when_a_lock_is_lost_and_the_wait_is_over_it_does_not_begin_anew() {
     assert!(error.is_unknown(), "{error}");
     assert_eq!((table.row("a"), table.is_released("b")), (None, true));
 }
+
+#[tokio::test(start_paused = true)]
+async fn each_of_its_locks_has_the_owner_and_the_workflow_and_the_owner_reclaims_its_own() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let budget = budget(&process, secs(5));
+    let acquire =
+        |owner: &str| locks.acquire_all(["a", "b"]).within(&budget).lease(secs(60)).owner(owner).workflow("arn:1");
+    let first = acquire("task-1").in_order().await.unwrap();
+    for key in ["a", "b"] {
+        let seen = ["ownerName", "workflow"].map(|name| table.attribute(key, name).unwrap());
+        assert_eq!(seen, ["task-1", "arn:1"]);
+    }
+    let tokens = ["a", "b"].map(|key| first.fencing_token_of(key).unwrap());
+    std::mem::forget(first);
+
+    let again = ends_within(secs(1), acquire("task-1").reclaim_own().in_order()).await.unwrap();
+
+    assert!(["a", "b"].map(|key| again.fencing_token_of(key).unwrap()) > tokens);
+    let error = acquire("task-2").reclaim_own().in_order().await.unwrap_err();
+    assert!(error.is_held(), "{error}");
+    again.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_returned_with_at_least_half_of_each_lease_left() {
+    let table = Table::new();
+    let process = table.process();
+    let other = held_by_another(&table, "b").await;
+    let locks = process.locks("me");
+    let acquire = locks.acquire_all(["a", "b"]).lease(secs(21)).within(&budget(&process, secs(120))).in_order();
+
+    let (chain, ()) = tokio::join!(acquire, async {
+        sleep(secs(1)).await;
+        // No renewal of a has a response before b is granted.
+        process.next_of("a", vec![Fault::BlackHole; 300]);
+        sleep(secs(12)).await;
+        other.release().await.unwrap();
+        while table.is_released("b") {
+            sleep(millis(1)).await;
+        }
+        process.clear();
+    });
+
+    let chain = chain.unwrap();
+    assert!(chain.remaining() >= secs(10), "{:?} are left of 20 s", chain.remaining());
+    chain.release().await.unwrap();
+}
