@@ -496,22 +496,22 @@ impl Error {
             Failure::OutcomeUnknown => (ErrorKind::Unknown, Detail::None, true),
         };
         let mut error = Self::new(kind, message).with(detail).because(cause.into().filter(|_| explained));
-        let holds = matches!(
-            operation,
-            Operation::Acquire
-                | Operation::Renew
-                | Operation::Release
-                | Operation::Commit
-                | Operation::CommitAndRelease
-        );
-        if kind == ErrorKind::Unknown && holds {
+        let holds = match operation {
+            Operation::Acquire | Operation::Renew | Operation::Commit | Operation::CommitAndRelease => {
+                kind == ErrorKind::Unknown
+            }
+            // A release that was refused leaves the lock held. Without a lock record there is none.
+            Operation::Release => !matches!(kind, ErrorKind::Lost | ErrorKind::InvalidRecord),
+            _ => false,
+        };
+        if holds {
             error.0.may_be_held = keys.iter().map(|key| (*key).clone()).collect();
         }
         error
     }
 
     /// The error of a call that failed for some of its locks. What the caller can repair is worth more than what passes, and of that
-    /// an unknown outcome counts first. The other locks of unknown outcome are named too.
+    /// an unknown outcome counts first. The other locks that may be held are named too.
     pub(crate) fn of_some_locks(operation: Operation, failed: Vec<(LockKey, Self)>) -> Option<Self> {
         let rank = |error: &Self| match error.kind() {
             ErrorKind::Unavailable => 2,
@@ -521,8 +521,9 @@ impl Error {
         let keys_of = |kind| failed.iter().filter(move |(_, error)| error.kind() == kind).map(|(key, _)| key.clone());
         let (unknown, throttled): (Vec<_>, Vec<_>) =
             (keys_of(ErrorKind::Unknown).collect(), keys_of(ErrorKind::Unavailable).collect());
+        let held: Vec<LockKey> = failed.iter().flat_map(|(_, error)| error.may_be_held().to_vec()).collect();
         let (_, error) = failed.into_iter().min_by_key(|(_, error)| rank(error))?;
-        Some(match error.kind() {
+        let error = match error.kind() {
             ErrorKind::Unknown => Self::of_failed_locks(
                 Failure::OutcomeUnknown,
                 operation,
@@ -535,8 +536,12 @@ impl Error {
                 &throttled.iter().collect::<Vec<_>>(),
                 error.0.source,
             ),
-            _ => error.and_may_be_held(&unknown.iter().collect::<Vec<_>>()),
-        })
+            _ => error,
+        };
+        let others: Vec<&LockKey> = held.iter().filter(|key| !error.may_be_held().contains(key)).collect();
+        let mut error = error.and_may_be_held(&others);
+        error.0.may_be_held = held;
+        Some(error)
     }
 
     /// Of a call that has tried since to release whatever it may have had, and could not release these locks.

@@ -26,8 +26,8 @@ pub enum ReleaseAllOutcome {
 /// A release of several locks before it is awaited. Await it to get a [`ReleaseAllOutcome`].
 ///
 /// # Errors
-/// Returns the errors of [`ReleaseRequest`](crate::ReleaseRequest). [`Error::may_be_held`] has each lock whose release is of unknown
-/// outcome. The leases free the locks whose release failed.
+/// Returns the errors of [`ReleaseRequest`](crate::ReleaseRequest). [`Error::may_be_held`] has each lock whose release was refused
+/// or is of unknown outcome. Their leases free them.
 ///
 /// # Requests and IAM actions
 /// It sends the requests of [`ReleaseRequest`](crate::ReleaseRequest) for each lock, up to eight at once: `dynamodb:UpdateItem`.
