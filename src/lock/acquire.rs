@@ -180,7 +180,8 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     /// ```
     ///
     /// A lock has at most 20 of them. A name has 1 to 255 bytes and no comma, and is not one of the lock record's, of the
-    /// table's keys or of the TTL attribute. Names, values and payload fit into the 400 KB of an item. Otherwise the
+    /// table's keys or of the TTL attribute. Do not take the name of a TTL attribute that the table has and this client has
+    /// not, because DynamoDB would delete the row of a held lock. Names, values and payload fit into the 400 KB of an item. Otherwise the
     /// acquire returns `InvalidRequest` and sends no request. What is kept of an earlier grant is not counted. If the
     /// row becomes too large with it, DynamoDB refuses the write, and the acquire returns `InvalidRequest`.
     ///

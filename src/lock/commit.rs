@@ -273,8 +273,9 @@ impl Lock {
     ///
     /// # Errors
     /// Returns the errors of [`commit`](Lock::commit). After any error, it tries to release the lock with a plain
-    /// release, unless the lock is lost already: [`Error::may_be_held`] has it where that failed. After [`Unknown`](crate::ErrorKind::Unknown) the lock does not show
-    /// whether the writes were applied, so read what they would have written.
+    /// release, unless the lock is lost already: [`Error::may_be_held`] has it where that failed. After
+    /// [`Unknown`](crate::ErrorKind::Unknown) the lock does not show whether the writes were applied, so read what they would
+    /// have written.
     ///
     /// # Requests and IAM actions
     /// It sends the requests of [`commit`](Lock::commit), and after an error one write (`dynamodb:UpdateItem`).
