@@ -250,7 +250,9 @@ impl AcquireInOrder<'_> {
         match (ends, left.is_empty()) {
             (false, true) => Ok(Round::Again),
             // The caller never held the lock, so it has nothing to stop.
-            (true, true) if error.is_lost() => Err(given_up(&lost.iter().collect::<Vec<_>>(), error)),
+            (true, true) if error.is_lost() => {
+                Err(may_hold(&lost.iter().collect::<Vec<_>>(), error).and_holds_only(&[]))
+            }
             _ => Err(given_up(&left, error)),
         }
     }
