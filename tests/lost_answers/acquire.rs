@@ -222,5 +222,12 @@ async fn a_grant_recognised_late_whose_renewal_is_denied_may_be_held() {
     assert!(error.is_unknown(), "{error}");
     let cause = std::error::Error::source(&error).map(ToString::to_string);
     assert!(cause.as_deref().is_some_and(|cause| cause.contains("denied")), "{cause:?}");
-    assert!(!table.is_released("k"));
+    assert_eq!((error.may_be_held().len(), table.is_released("k")), (1, false));
+
+    // Where the release that follows is applied, nothing is held.
+    let process = table.process();
+    process.next_of("n", [Fault::NeverAnswers, Fault::None, Fault::error("AccessDeniedException")]);
+    let error = process.locks("me").try_acquire("n").lease(millis(1500)).await.unwrap_err();
+    assert!(error.is_unknown(), "{error}");
+    assert_eq!((error.may_be_held().len(), table.is_released("n")), (0, true));
 }
