@@ -3,51 +3,92 @@
 //! ```text
 //! lambda-lock ─┬ the command ─┬ what it started
 //!              │              └ timeout, setsid, set -m, lambda-lock run: each in a group of its own
-//!              ├ what has lost its parent: this process adopts it, so nothing leaves the family
-//!              └ what is none of it: what this process starts for its credentials, and what it had started before
+//!              ├ what has lost its parent: this process adopts it. It belongs to the command where its group, its environment or
+//!              │ an earlier look says so
+//!              └ what is none of it: what this process starts for its credentials, what it had started before, and what either
+//!                has left. As the first process of a container, also what enters the container
 //! ```
 //!
 //! Nobody is found elsewhere than on Linux, or where `/proc` does not list this process. Then the process group is all there is.
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, getpgrp, getpid, waitid, waitpid};
-use std::collections::HashMap;
-use std::fmt::Display;
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, getpid, waitid, waitpid};
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 
 /// How often `/proc` is read again, where somebody lost his parent while it was read. Of another user's parent nothing is seen
 /// where `/proc` hides it.
 const READS: usize = 3;
 
+/// The variable that tells to which runs a process belongs: the outermost first.
+const RUNS: &str = "LAMBDA_LOCK_RUNS";
+
+/// How a run names itself to what its command starts.
+pub(crate) struct Mark(String);
+
 pub(crate) struct Family {
     command: Pid,
-    /// The children that this process had before, as where a shell became it.
-    strangers: Vec<Pid>,
+    /// The command leads a process group of its own.
+    group: bool,
+    mark: Mark,
+    /// All that this process adopts was left by its command, or by a program for its credentials.
+    is_alone: bool,
+    /// Who was found, with the time of his start: the number may be another's since.
+    seen: RefCell<HashSet<(Pid, u64)>>,
 }
 
 /// A process that runs, or is stopped.
 pub(crate) struct Member {
     pub(crate) pid: Pid,
-    pub(crate) group: Pid,
+    pub(crate) group: i32,
 }
 
 struct Process {
     parent: i32,
+    /// None is listed where it is that of another namespace.
     group: i32,
+    begun: u64,
     /// It has ended, and its parent has not looked yet.
     has_ended: bool,
 }
 
-/// Adopts whoever loses his parent from now on. Returns the children that this process has already.
-pub(crate) fn adopt() -> Vec<Pid> {
+impl Mark {
+    /// No other run has this token and number.
+    pub(crate) fn new(fencing_token: u64) -> Self {
+        Self(format!("{fencing_token}/{}", std::process::id()))
+    }
+
+    /// The variable that the command gets, behind the marks of the runs that this one belongs to.
+    pub(crate) fn variable(&self) -> (&'static str, OsString) {
+        let mut marks = std::env::var_os(RUNS).unwrap_or_default();
+        if !marks.is_empty() {
+            marks.push(" ");
+        }
+        marks.push(&self.0);
+        (RUNS, marks)
+    }
+
+    /// Whether the environment of a process has it. Not known of another user's, nor without an environment.
+    fn is_of(&self, pid: Pid) -> Option<bool> {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).ok().filter(|read| !read.is_empty())?;
+        let mut variables = environment.split(|byte| *byte == 0);
+        let marks = variables.find_map(|variable| variable.strip_prefix(RUNS.as_bytes())?.strip_prefix(b"="));
+        Some(marks.is_some_and(|marks| marks.split(|byte| *byte == b' ').any(|mark| mark == self.0.as_bytes())))
+    }
+}
+
+/// Adopts whoever loses his parent from now on. Returns whether nobody else can leave a child to this process than what it
+/// starts from now on.
+pub(crate) fn adopt() -> bool {
     // Linux has known it since 3.4.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_child_subreaper(Some(getpid()));
-    let is_child = |(pid, process): (Pid, Process)| (process.parent == getpid().as_raw_pid()).then_some(pid);
-    listed().into_iter().filter_map(is_child).collect()
+    !getpid().is_init() && listed().values().all(|process| process.parent != getpid().as_raw_pid())
 }
 
 impl Family {
-    pub(crate) fn new(command: Pid, strangers: Vec<Pid>) -> Self {
-        Self { command, strangers }
+    pub(crate) fn new(command: Pid, group: bool, mark: Mark, is_alone: bool) -> Self {
+        Self { command, group, mark, is_alone, seen: RefCell::default() }
     }
 
     /// Who has not ended. A number is signalled right after that: until a stranger had it, all numbers would have to be given.
@@ -58,44 +99,54 @@ impl Family {
             children.entry(process.parent).or_default().push(*pid);
         }
         let of = |pid: Pid| children.get(&pid.as_raw_pid()).into_iter().flatten().copied();
-        let mut found: Vec<_> = of(getpid()).filter(|child| self.is_ours(*child, &listed[child])).collect();
+        let own_group = own_group(&listed);
+        let mut found: Vec<_> = of(getpid()).filter(|child| self.is_ours(*child, &listed[child], own_group)).collect();
         let mut looked_at = 0;
         while let Some(parent) = found.get(looked_at).copied() {
             found.extend(of(parent));
             looked_at += 1;
         }
+        self.seen.borrow_mut().extend(found.iter().map(|pid| (*pid, listed[pid].begun)));
         let living = found.into_iter().filter(|pid| !listed[pid].has_ended);
-        living.filter_map(|pid| Some(Member { pid, group: Pid::from_raw(listed[&pid].group)? })).collect()
+        living.map(|pid| Member { pid, group: listed[&pid].group }).collect()
     }
 
-    /// Asks for the end of those that were adopted and have ended. Not for the command's.
+    /// Asks for the end of those that were adopted and have ended. Not for the command's, nor for that of a program for the
+    /// credentials, which is in the group of this process: somebody waits for it.
     pub(crate) fn reap(&self) {
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if !matches!(waitid(WaitId::All, peek), Ok(Some(_))) {
             return;
         }
-        for (pid, process) in listed() {
+        let listed = listed();
+        let own_group = own_group(&listed);
+        for (pid, process) in &listed {
             let is_child = process.parent == getpid().as_raw_pid();
-            if is_child && process.has_ended && pid != self.command && self.is_ours(pid, &process) {
-                let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+            let is_adopted = *pid != self.command && (process.group != own_group || self.has_seen(*pid, process));
+            if is_child && process.has_ended && is_adopted {
+                let _ = waitpid(Some(*pid), WaitOptions::NOHANG);
             }
         }
     }
 
-    /// Whether a child of this process belongs to the command. What this process starts for its credentials is in its own group,
-    /// and has its own environment. Who has ended has none, and is left to whoever waits for it.
-    fn is_ours(&self, child: Pid, process: &Process) -> bool {
-        let has_our_token = || token_of(child.as_raw_pid()) == token_of(getpid().as_raw_pid());
-        let is_for_us = process.group == getpgrp().as_raw_pid() && (process.has_ended || has_our_token());
-        child == self.command || !self.strangers.contains(&child) && !is_for_us
+    /// Whether a child of this process belongs to the command. Where that is not known, it may.
+    fn is_ours(&self, child: Pid, process: &Process, own_group: i32) -> bool {
+        let is_in_its_group = self.group && process.group == self.command.as_raw_pid();
+        let may_be = || self.is_alone && process.group != own_group;
+        child == self.command
+            || is_in_its_group
+            || self.has_seen(child, process)
+            || !process.has_ended && self.mark.is_of(child).unwrap_or_else(may_be)
+    }
+
+    fn has_seen(&self, pid: Pid, process: &Process) -> bool {
+        self.seen.borrow().contains(&(pid, process.begun))
     }
 }
 
-/// The fencing token in the environment of a process that has not ended.
-fn token_of(pid: impl Display) -> Option<Vec<u8>> {
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let mut variables = environment.split(|byte| *byte == 0);
-    variables.find_map(|variable| variable.strip_prefix(b"FENCING_TOKEN=").map(<[u8]>::to_vec))
+/// Of another namespace it is 0.
+fn own_group(listed: &HashMap<Pid, Process>) -> i32 {
+    listed.get(&getpid()).map_or(0, |own| own.group)
 }
 
 /// All processes.
@@ -119,11 +170,11 @@ fn listed() -> HashMap<Pid, Process> {
     listed
 }
 
-/// `PID (NAME) STATE PARENT GROUP … THREADS …`
+/// `PID (NAME) STATE PARENT GROUP … THREADS … BEGUN …`
 fn read(stat: &str) -> Option<Process> {
     let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<i32>().ok();
     // The first thread of a process may end before the others.
     let has_ended = matches!(*fields.first()?, "Z" | "X") && number(17)? <= 1;
-    Some(Process { parent: number(1)?, group: number(2)?, has_ended })
+    Some(Process { parent: number(1)?, group: number(2)?, begun: fields.get(19)?.parse().ok()?, has_ended })
 }

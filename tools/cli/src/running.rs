@@ -9,7 +9,7 @@
 //! ```
 
 use crate::arguments::RunOptions;
-use crate::family::{self, Family};
+use crate::family::{self, Family, Mark};
 use crate::run::complain;
 use crate::screen;
 use crate::signals::{self, Signals};
@@ -106,7 +106,9 @@ impl Running {
         if !options.foreground {
             command.process_group(0);
         }
-        let strangers = family::adopt();
+        let (mark, is_alone) = (Mark::new(lock.fencing_token()), family::adopt());
+        let (name, marks) = mark.variable();
+        command.env(name, marks);
         let child = command.spawn().map_err(starter::reason)?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
         let (group, watch) = (!options.foreground, lock.watch());
@@ -114,7 +116,7 @@ impl Running {
             child,
             pid,
             group,
-            family: Family::new(pid, strangers),
+            family: Family::new(pid, group, mark, is_alone),
             child_changed,
             watch,
             grace,
@@ -328,7 +330,7 @@ impl Running {
             living.retain(|member| reached.insert(member.pid));
             let is_first = reached.len() == living.len();
             for member in &living {
-                let has_it = if self.group { member.group == self.pid } else { member.pid == self.pid };
+                let has_it = if self.group { member.group == self.pid.as_raw_pid() } else { member.pid == self.pid };
                 if !(is_first && has_it) {
                     let _ = kill_process(member.pid, signal);
                 }

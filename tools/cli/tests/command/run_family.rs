@@ -3,6 +3,7 @@
 use crate::hostile::behind;
 use crate::place::Place;
 use crate::run::{break_it, ended, file, is_running, millis, next_of, run, signal, spawned, written};
+use crate::run_rest::skipped;
 use crate::run_signals::{beats, is, until};
 use lambda_lock_local::authorize::Fate;
 use rustix::process::{Pid, Signal, kill_process};
@@ -163,7 +164,13 @@ async fn what_a_shell_started_before_it_became_lambda_lock_is_left_alone() {
     let inner =
         run(&place, &["--lease", "6s", "--kill-after", "1s"], &format!("echo $$ > {}; sleep 1000", ready.display()));
     let inner = inner.as_std();
-    for beside in ["sleep 1000 &", "(sleep 1000 & echo $! > STRANGER; sleep 1) & sleep 0.2;"] {
+    let waits = "while [ ! -s STRANGER ]; do sleep 0.02; done;";
+    for beside in [
+        "sleep 1000 &".to_owned(),
+        format!("(sleep 1000 & echo $! > STRANGER; sleep 1) & {waits}"),
+        // As a script that starts a daemon and ends a little later.
+        format!("(setsid sleep 1000 & echo $! > STRANGER; sleep 1) & {waits}"),
+    ] {
         let beside = beside.replace("STRANGER", stranger.to_str().unwrap());
         let mut shell = tokio::process::Command::new("sh");
         shell.arg("-c").arg(format!("{beside} [ -s {0} ] || echo $! > {0}; exec \"$0\" \"$@\"", stranger.display()));
@@ -171,7 +178,7 @@ async fn what_a_shell_started_before_it_became_lambda_lock_is_left_alone() {
         shell.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let child = spawned(shell);
         let (pid, beside_it) = (written(&ready).await, written(&stranger).await);
-        // The parent of the second one ends.
+        // The parent of the others ends.
         sleep(millis(1_500)).await;
         break_it(&place).await;
         while is_running(&pid) {
@@ -185,4 +192,97 @@ async fn what_a_shell_started_before_it_became_lambda_lock_is_left_alone() {
             std::fs::remove_file(path).unwrap();
         }
     }
+}
+
+/// Who enters a container is nobody's child there, and what it leaves is adopted by the container's first process.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_entered_a_container_is_left_alone() {
+    let place = Place::new().await;
+    let own = ["--map-root-user", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"];
+    let entered = |pid: &str, script: &str| {
+        let mut enter = tokio::process::Command::new("nsenter");
+        enter.args(["--preserve-credentials", "--target", pid, "--user", "--mount", "--pid", "sh", "-c", script]);
+        enter
+    };
+    let can_unshare = std::process::Command::new("unshare").args(own).arg("true").output();
+    if !can_unshare.is_ok_and(|output| output.status.success()) {
+        skipped("unshare and a user namespace, to be the first process of a container");
+        return;
+    }
+    let (ready, entering, told) = (file("container-ready"), file("container-entering"), file("container-told"));
+    let inner =
+        run(&place, &["--lease", "6s", "--kill-after", "1s"], &format!("echo $$ > {}; sleep 1000", ready.display()));
+    let inner = inner.as_std();
+    let mut command = tokio::process::Command::new("unshare");
+    command.args(own).arg(inner.get_program()).args(inner.get_args()).env_clear().kill_on_drop(true);
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let child = spawned(command);
+    written(&ready).await;
+    let outer = child.id().unwrap();
+    let first = std::fs::read_to_string(format!("/proc/{outer}/task/{outer}/children")).unwrap();
+    let loops = format!(
+        "trap \"echo told > {}\" TERM; echo $$ > {}; while :; do sleep 0.02; done",
+        told.display(),
+        entering.display()
+    );
+    let enters = entered(first.trim(), &format!("(setsid sh -c '{loops}' > /dev/null 2>&1 &)")).output().await.unwrap();
+    assert!(enters.status.success(), "{enters:?}");
+    written(&entering).await;
+    break_it(&place).await;
+
+    let ended = ended(child).await;
+    assert_eq!(ended.code(), 76, "{ended:?}");
+    assert!(!told.exists(), "{ended:?}");
+}
+
+/// As an agent of a password manager, which is asked again when the credentials have expired.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_for_the_credentials_leaves_is_left_alone() {
+    let place = Place::new().await;
+    let (ready, agents, program) = (file("agent-ready"), file("agents"), file("agent-program"));
+    let credentials =
+        r#"{"Version":1,"AccessKeyId":"local","SecretAccessKey":"local","Expiration":"2020-01-01T00:00:00Z"}"#;
+    let script =
+        format!("setsid sleep 1000 > /dev/null 2>&1 & echo $! >> {}; echo '{credentials}'\n", agents.display());
+    std::fs::write(&program, script).unwrap();
+    let configuration = file("agent-configuration");
+    std::fs::write(&configuration, format!("[default]\ncredential_process = sh {}\n", program.display())).unwrap();
+    let mut command =
+        run(&place, &["--lease", "6s", "--kill-after", "1s"], &format!("echo $$ > {}; sleep 1000", ready.display()));
+    command.env("AWS_CONFIG_FILE", &configuration).env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+    let child = spawned(command);
+    written(&ready).await;
+    let before = written(&agents).await.len();
+    until("the program is asked again", || std::fs::read_to_string(&agents).unwrap().len() > before + 1).await;
+    break_it(&place).await;
+
+    let ended = ended(child).await;
+    let agents = std::fs::read_to_string(&agents).unwrap();
+    let are_left: Vec<_> = agents.lines().map(|pid| (is_running(pid), kill(pid)).0).collect();
+    assert_eq!(ended.code(), 76, "{ended:?}");
+    assert!(!are_left.contains(&false), "{are_left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_run_beneath_this_one_leaves_belongs_to_this_one() {
+    let place = Place::new().await;
+    let worker = Worker::new("beneath", "(setsid sh -c 'WORK' > /dev/null 2>&1 &); sleep 0.5\n", "");
+    let script = file("beneath-script");
+    std::fs::write(&script, &worker.script).unwrap();
+    let lambda_lock = env!("CARGO_BIN_EXE_lambda-lock");
+    let script = format!("{lambda_lock} run inner --lease 1h -- sh {}; sleep 1000", script.display());
+    let child = spawned(run(&place, &["--lease", "6s", "--kill-after", "1s"], &script));
+    let pid = written(&worker.ready).await;
+    let by_this_one = format!(" {} ", child.id().unwrap());
+    until("it is adopted", || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit(')').next().unwrap()[2..].starts_with(&by_this_one)
+    })
+    .await;
+    break_it(&place).await;
+    let ended = ended(child).await;
+    let is_left = is_running(&pid);
+    kill(&pid);
+    assert_eq!(ended.code(), 76, "{ended:?}");
+    assert!(!is_left, "{ended:?}");
 }

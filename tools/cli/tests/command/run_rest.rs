@@ -103,7 +103,7 @@ async fn a_lock_that_was_broken_is_lost_also_when_nobody_has_acquired_it_since()
 }
 
 /// Not `eprintln!`, because the test harness would hold it back.
-fn skipped(what: &str) {
+pub(crate) fn skipped(what: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: a test of run that needs {what}");
 }
 
