@@ -63,17 +63,17 @@ pub(crate) async fn raise_tokens(
         screen::progress(format_args!("{raised} rows written"));
     }
     screen::progress_ends();
-    if changed > 0 {
-        screen::tell(format_args!(
-            "{changed} rows have another token than they had when they were read, and were left alone: somebody uses the table. Run \
-             this again when nobody does."
-        ));
-    }
     let said = match options.format.json {
-        true => json!({ "raised": raised, "to": floor }).to_string(),
+        true => json!({ "raised": raised, "to": floor, "leftAlone": changed }).to_string(),
         false => format!("{raised} tokens were raised to {floor}"),
     };
     screen::print_done(&said, "the tokens were raised")?;
+    if changed > 0 {
+        return Err(Failure::Lost(format!(
+            "{changed} rows have another token than they had when they were read, and were left alone: somebody uses the table. Run \
+             this again when nobody does"
+        )));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -131,7 +131,9 @@ impl Raising<'_> {
     }
 }
 
-/// A number of DynamoDB may be of another kind, which no token is. Then the condition of the write decides.
+/// A number of DynamoDB may be of another kind, which no token is.
 fn is_at_least(token: &str, floor: u64) -> bool {
-    token.parse::<u64>().is_ok_and(|token| token >= floor)
+    token
+        .parse::<u64>()
+        .map_or_else(|_| token.parse::<f64>().is_ok_and(|number| number > floor as f64), |token| token >= floor)
 }

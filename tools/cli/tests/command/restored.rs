@@ -26,7 +26,6 @@ async fn row(place: &Place, key: &str) -> HashMap<String, AttributeValue> {
     get.send().await.unwrap().item.unwrap()
 }
 
-/// The condition of the write decides, also about what was read as smaller.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_token_is_lowered() {
     let place = Place::new().await;
@@ -36,7 +35,7 @@ async fn no_token_is_lowered() {
 
     let raised = place.run(&["raise-tokens", "--above", "7", "--yes", "--json"]).await.done();
 
-    assert_eq!(raised, "{\"raised\":0,\"to\":7}\n");
+    assert_eq!(raised, "{\"leftAlone\":0,\"raised\":0,\"to\":7}\n");
     assert_eq!(row(&place, "k").await["fencingToken"], huge);
 }
 
@@ -91,7 +90,7 @@ async fn after_a_restore_no_token_is_given_twice() {
 
     let above = (given + 100_000_000).to_string();
     let raised = place.run(&["raise-tokens", "--above", &above, "--yes", "--json"]).await.done();
-    assert_eq!(raised, format!("{{\"raised\":202,\"to\":{above}}}\n"));
+    assert_eq!(raised, format!("{{\"leftAlone\":0,\"raised\":202,\"to\":{above}}}\n"));
     assert_golden("raise-tokens-again", &place.run(&["raise-tokens"]).await);
     golden(&place, "raise-tokens-table", &["raise-tokens", "--table", "other"]).await;
 }

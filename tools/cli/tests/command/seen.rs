@@ -4,6 +4,7 @@ use crate::events::{Watcher, events, with_stream};
 use crate::place::{Ended, LEASE, Place, TABLE, end, end_of};
 use crate::saying::{failed, terminal};
 use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock::ReleaseOutcome;
 use lambda_lock::once::{OnceState, Started};
 use lambda_lock_testkit::soon;
 use lambda_lock_timeline::Change;
@@ -67,6 +68,55 @@ async fn a_thaw_and_a_freeze_leave_a_freeze_alone_that_was_not_shown() {
     assert!(renamed.status.success() && renamed.err.contains("frozen already") && renamed.err.contains("theirs"));
     let shown = yes_after(&place, &["thaw", "free"], async {}).await;
     assert!(shown.status.success() && shown.err.contains("\"mine\""), "{shown:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_break_leaves_a_lock_alone_that_changed_since_it_was_shown() {
+    let place = Place::new().await;
+    let locks = place.locks("test");
+    for another in ["freezes", "breaks", "breaks for the same reason", "releases", "renews"] {
+        let mut lock = place.held(another, "a").await;
+        let seen = locks.peek(another).await.unwrap().unwrap().version;
+        let reason = if another.ends_with("same reason") { "mine" } else { "theirs" };
+        let meanwhile = async {
+            match another {
+                "freezes" => locks.freeze(another, "let it finish").await.unwrap(),
+                "releases" => assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released),
+                "renews" => lock.checkpoint().await.unwrap(),
+                _ => assert_eq!(locks.break_lock(another, &seen, reason).await.unwrap(), ReleaseOutcome::Released),
+            }
+        };
+        let refused = yes_after(&place, &["break", another, "--seen", &seen, "--reason", "mine"], meanwhile).await;
+        assert!(refused.code() == 76 && refused.err.contains("was left alone"), "{another}: {refused:?}");
+        let row = locks.peek(another).await.unwrap().unwrap();
+        assert_eq!(row.released, !["freezes", "renews"].contains(&another), "{another}");
+        assert_eq!(row.break_reason.as_deref(), another.starts_with("breaks").then_some(reason), "{another}");
+        if row.released {
+            // Nobody is asked, because nothing is left to break.
+            let free = place.run(&["break", another, "--seen", &seen, "--reason", "mine"]).await;
+            assert!(free.out.contains("is free"), "{free:?}");
+        }
+    }
+    let seen = place.held("k", "a").await.save().version().to_owned();
+    assert!(yes_after(&place, &["break", "k", "--seen", &seen, "--reason", "mine"], async {}).await.status.success());
+    assert_eq!(locks.peek("k").await.unwrap().unwrap().break_reason.as_deref(), Some("mine"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_that_changed_since_they_were_read_are_left_alone_and_said_to_be() {
+    let place = Place::new().await;
+    for key in ["a", "b"] {
+        let _ = place.held(key, "test").await.save();
+    }
+    let meanwhile = async {
+        let _ = place.locks("test").try_acquire("a").owner("test").reclaim_own().lease(LEASE).await.unwrap();
+    };
+    let raise = ["raise-tokens", "--above", "9000000000000", "--json"];
+    let raised = yes_after(&place, &raise, meanwhile).await;
+    assert_eq!(raised.out, "{\"leftAlone\":1,\"raised\":1,\"to\":9000000000000}\n", "{raised:?}");
+    assert!(raised.code() == 76 && raised.err.contains("1 rows have another token"), "{raised:?}");
+    let again = yes_after(&place, &raise, async {}).await;
+    assert_eq!(again.done(), "{\"leftAlone\":0,\"raised\":1,\"to\":9000000000000}\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
