@@ -3,45 +3,98 @@
 use crate::arguments::HistoryOptions;
 use crate::changes::{Between, Image, between};
 use crate::connection;
-use crate::exit::{Failure, of_request};
+use crate::exit::{self, Failure, of_request};
 use crate::record;
 use crate::screen;
+use aws_sdk_dynamodb::types as dynamodb;
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::types::{AttributeValue, Record as Change, Shard, ShardIteratorType, StreamViewType};
 use lambda_lock::{LockKey, PeekedLock};
-use lambda_lock_protocol::{Item, Record, Value, is_settled};
+use lambda_lock_protocol::{Item, Record, Schema, Value, is_settled};
 use lambda_lock_timeline::Event;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-/// An open shard has no end, and may answer with nothing before its records come. So many empty answers are taken as its end.
-const EMPTY_ANSWERS: u32 = 8;
+/// An open shard has no end, and may answer with nothing many times before its records come. So long without a record is taken
+/// as its end, where no change of the lock is known that has not come.
+const SILENCE: Duration = Duration::from_secs(10);
+/// As [`SILENCE`], where one is known.
+const LONG_SILENCE: Duration = Duration::from_secs(30);
+/// How far back a stream goes.
+const STREAM: Duration = Duration::from_secs(24 * 3600);
 /// DynamoDB allows five reads of a shard per second.
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) async fn history(connection: &connection::Options, options: &HistoryOptions) -> Result<ExitCode, Failure> {
     let key = options.key.key();
     let (streams, stream) = stream(connection).await?;
+    let row = row(connection, &key).await;
+    let (shards, is_since) = shards(&streams, &stream).await?;
+    let is_expected = row
+        .as_ref()
+        .and_then(|row| written(row, &connection.schema()))
+        .is_some_and(|at| is_since.is_none_or(|since| at > since));
+    let silence = if is_expected { LONG_SILENCE } else { SILENCE };
     let mut events = Vec::new();
-    let mut seen = 0;
-    for shard in shards(&streams, &stream).await? {
-        read(&streams, &stream, &shard, |change| {
+    let (mut seen, mut has_come) = (0, false);
+    for shard in shards {
+        let read = read(&streams, &stream, &shard, silence, |change| {
             seen += 1;
             screen::progress(format_args!("{seen} changes read"));
             events.extend(events_of(connection, &key, &change));
-        })
-        .await?;
+            // The lock as it is. What comes behind it has happened since the command began.
+            let image = change.dynamodb.and_then(|change| change.new_image);
+            has_come |= row.is_some() && row == image.as_ref().map(item);
+            has_come
+        });
+        if read.await? {
+            break;
+        }
     }
     screen::progress_ends();
     let mut out = anstream::stdout().lock();
     for event in &events {
         record::write(&mut out, event, options.format.json)?;
     }
+    if is_expected && !has_come {
+        let silence = humantime::format_duration(silence);
+        let message = format!(
+            "the last change of the lock is missing: the stream had no more records for {silence}. Try again later"
+        );
+        return Err(Failure::Sdk { message, code: exit::UNAVAILABLE });
+    }
     if events.is_empty() {
         screen::tell("The stream has nothing about this lock. It goes back 24 hours.");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The row as it is now. Where it may not be read, the stream is read until nothing comes.
+async fn row(connection: &connection::Options, key: &LockKey) -> Option<Item> {
+    let schema = connection.schema();
+    let get = connection.dynamodb(connection.config().await.ok()?).get_item().table_name(connection.table());
+    let mut get = get.key(schema.key_attribute, dynamodb::AttributeValue::S(key.key().to_owned()));
+    if let Some((name, sort_key)) = schema.sort_key_attribute.zip(key.sort_key()) {
+        get = get.key(name, dynamodb::AttributeValue::S(sort_key.to_owned()));
+    }
+    let row = get.consistent_read(true).send().await.ok()?.item?;
+    Some(sorted(row.into_iter().map(|(name, attribute)| {
+        let value = match attribute {
+            dynamodb::AttributeValue::S(text) => Value::S(text),
+            dynamodb::AttributeValue::N(number) => Value::N(number),
+            dynamodb::AttributeValue::B(bytes) => Value::B(bytes.into_inner()),
+            _ => Value::Other("of another type"),
+        };
+        (name, value)
+    })))
+}
+
+/// When the holder says that it wrote the row. Of rows of others it is not known.
+fn written(row: &Item, schema: &Schema) -> Option<SystemTime> {
+    let lock = PeekedLock::from(Record::read(row.clone(), schema).ok()?);
+    let at = if lock.released { lock.lease_ends_at } else { lock.renewed_at };
+    at.max(lock.freeze_changed_at)
 }
 
 /// The table's stream, with both images of each row.
@@ -77,18 +130,22 @@ async fn stream(connection: &connection::Options) -> Result<(Client, String), Fa
     }
 }
 
-async fn shards(streams: &Client, stream: &str) -> Result<Vec<Shard>, Failure> {
+/// The shards of the stream, and since when it has all changes.
+async fn shards(streams: &Client, stream: &str) -> Result<(Vec<Shard>, Option<SystemTime>), Failure> {
     let (mut shards, mut last) = (Vec::new(), None);
+    let mut since = SystemTime::now().checked_sub(STREAM);
     loop {
         let request = streams.describe_stream().stream_arn(stream).set_exclusive_start_shard_id(last);
         let Some(described) = request.send().await.map_err(|error| of_request(&error, stream))?.stream_description
         else {
-            return Ok(shards);
+            return Ok((shards, since));
         };
+        let begun = described.creation_request_date_time.and_then(|begun| SystemTime::try_from(begun).ok());
+        since = since.max(begun);
         shards.extend(described.shards.unwrap_or_default());
         last = described.last_evaluated_shard_id;
         if last.is_none() {
-            return Ok(parents_first(shards));
+            return Ok((parents_first(shards), since));
         }
     }
 }
@@ -106,7 +163,14 @@ fn parents_first(mut shards: Vec<Shard>) -> Vec<Shard> {
     shards
 }
 
-async fn read(streams: &Client, stream: &str, shard: &Shard, mut each: impl FnMut(Change)) -> Result<(), Failure> {
+/// Reads a shard, until a change is the last that is wanted, or nothing comes. Returns whether the last one came.
+async fn read(
+    streams: &Client,
+    stream: &str,
+    shard: &Shard,
+    silence: Duration,
+    mut each: impl FnMut(Change) -> bool,
+) -> Result<bool, Failure> {
     let from = streams.get_shard_iterator().stream_arn(stream).set_shard_id(shard.shard_id.clone());
     let begun = from
         .shard_iterator_type(ShardIteratorType::TrimHorizon)
@@ -115,27 +179,31 @@ async fn read(streams: &Client, stream: &str, shard: &Shard, mut each: impl FnMu
         .map_err(|error| of_request(&error, stream))?;
     // A closed shard has a last record.
     let last = shard.sequence_number_range.as_ref().and_then(|range| range.ending_sequence_number.as_deref());
-    let (mut next, mut empty) = (begun.shard_iterator, 0);
+    let (mut next, mut heard) = (begun.shard_iterator, Instant::now());
     while let Some(iterator) = next {
         let page =
             streams.get_records().shard_iterator(iterator).send().await.map_err(|error| of_request(&error, stream))?;
         let records = page.records.unwrap_or_default();
-        empty = if records.is_empty() { empty + 1 } else { 0 };
+        let is_empty = records.is_empty();
         let newest = records.last().and_then(|record| record.dynamodb.as_ref()?.sequence_number.clone());
-        records.into_iter().for_each(&mut each);
-        let is_last = match last {
+        if records.into_iter().fold(false, |is_last, change| each(change) || is_last) {
+            return Ok(true);
+        }
+        let is_over = match last {
             Some(last) => newest.is_some_and(|newest| in_order(&newest) >= in_order(last)),
-            None => empty == EMPTY_ANSWERS,
+            None => is_empty && heard.elapsed() >= silence,
         };
-        if is_last {
+        if is_over {
             break;
         }
         next = page.next_shard_iterator;
-        if empty > 0 {
+        if is_empty {
             tokio::time::sleep(PAUSE).await;
+        } else {
+            heard = Instant::now();
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Sequence numbers have up to 40 digits.
@@ -156,7 +224,7 @@ fn events_of(connection: &connection::Options, key: &LockKey, change: &Change) -
     let seen = change.approximate_creation_date_time.as_ref().and_then(|at| SystemTime::try_from(*at).ok());
     let image = |image: &Option<HashMap<String, AttributeValue>>| {
         let Some(image) = image.as_ref().filter(|image| !image.is_empty()) else { return Image::Missing };
-        let item: Item = image.iter().map(|(name, attribute)| (name.clone(), value(attribute))).collect();
+        let item = item(image);
         if is_settled(&item) {
             return Image::Settled;
         }
@@ -164,6 +232,15 @@ fn events_of(connection: &connection::Options, key: &LockKey, change: &Change) -
     };
     let (before, after) = (image(&change.old_image), image(&change.new_image));
     between(key, &before, &after, Between::OneWrite, seen.unwrap_or_else(SystemTime::now))
+}
+
+fn item(image: &HashMap<String, AttributeValue>) -> Item {
+    sorted(image.iter().map(|(name, attribute)| (name.clone(), value(attribute))))
+}
+
+/// In one order, so that two of them can be compared.
+fn sorted(attributes: impl Iterator<Item = (String, Value)>) -> Item {
+    attributes.collect::<BTreeMap<_, _>>().into_iter().collect()
 }
 
 fn value(attribute: &AttributeValue) -> Value {

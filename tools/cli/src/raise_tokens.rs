@@ -1,8 +1,8 @@
 //! `raise-tokens`: makes the fencing tokens of a restored table larger than all that were ever given.
 //!
-//! A restored table has the tokens of an earlier time, so it would give tokens again that were given since. A token is the
-//! time in milliseconds since 1970 at which it was given, by the clock of the caller. It is larger only where an earlier token was:
-//! of its key, or of a key that was acquired together with it.
+//! A restored table has the tokens of an earlier time, so it would give tokens again that were given since. A token is not larger
+//! than the time in milliseconds since 1970 at which it was given, by the clock of the caller, or it is one more than an earlier
+//! token: of its key, or of a key that was acquired together with it.
 
 use crate::arguments::RaiseTokensOptions;
 use crate::confirm::confirm;

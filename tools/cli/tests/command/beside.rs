@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// A service that answers each request by its body, with a status and a body. Returns its endpoint.
-async fn service(answer: fn(&str) -> (u16, String)) -> String {
+pub(crate) async fn service(answer: impl Fn(&str) -> (u16, String) + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {

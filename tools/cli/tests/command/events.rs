@@ -1,13 +1,14 @@
 //! `watch`, `history` and `timeline`: what happened to a lock.
 
+use crate::beside::service;
 use crate::golden::{assert_golden, coloured, golden, golden_coloured};
-use crate::place::{Ended, LEASE, Place, TABLE, end_of, interrupt};
+use crate::place::{Ended, LEASE, Place, TABLE, end, end_of, interrupt};
 use lambda_lock::Budget;
 use lambda_lock::once::Started;
 use lambda_lock_local::{CountingProxy, LocalDynamoDb};
 use lambda_lock_testkit::{soon, soon_so};
 use lambda_lock_timeline::{Change, Event};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -207,4 +208,71 @@ async fn without_a_stream_it_is_said_how_to_switch_it_on() {
 async fn with_a_stream_of_other_images_it_is_said_that_it_must_be_switched_off_first() {
     let place = with_stream("NEW_IMAGE").await;
     assert_golden("history-other-images", &place.run(&["history", "k"]).await);
+}
+
+/// The answers of DynamoDB about a row, and about the open shard behind two closed ones, which are listed in any order. After so many
+/// empty answers the shard has the grant of a lock.
+fn with_empty_answers(body: &str, row: &Value, empty: u32) -> (u16, String) {
+    let shard = |id: &str, parent: Option<&str>| {
+        let end = (id != "open").then_some("1");
+        json!({ "ShardId": id, "ParentShardId": parent, "SequenceNumberRange": { "StartingSequenceNumber": "1", "EndingSequenceNumber": end } })
+    };
+    let record = |new: &Value, old: &Value| {
+        let change =
+            json!({ "Keys": { "key": { "S": "k" } }, "NewImage": new, "OldImage": old, "SequenceNumber": "1" });
+        json!({ "eventName": "MODIFY", "dynamodb": change })
+    };
+    let mut before = row.clone();
+    before["isReleased"] = json!({ "S": "1" });
+    let records = |records: Value, next: Option<String>| json!({ "Records": records, "NextShardIterator": next });
+    let asked: Value = serde_json::from_str(body).unwrap();
+    let answer = match (asked["ShardId"].as_str(), asked["ShardIterator"].as_str()) {
+        (Some(shard), _) => json!({ "ShardIterator": format!("{shard}/0") }),
+        (_, Some("parent/0")) => records(json!([record(&before, &json!({}))]), None),
+        (_, Some(iterator)) => {
+            let (_, count) = iterator.split_once('/').unwrap();
+            let count: u32 = count.parse().unwrap();
+            let come = if count == empty { json!([record(row, &before)]) } else { json!([]) };
+            records(come, Some(format!("open/{}", count + 1)))
+        }
+        _ if asked.get("Key").is_some() => json!({ "Item": row }),
+        _ if asked.get("StreamArn").is_some() => {
+            json!({ "StreamDescription": { "Shards": [shard("open", Some("parent")), shard("parent", None)] } })
+        }
+        _ => {
+            let stream = json!({ "StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES" });
+            json!({ "Table": { "LatestStreamArn": "arn:of:the:stream", "StreamSpecification": stream } })
+        }
+    };
+    (200, answer.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_reads_on_beyond_empty_answers_and_says_where_it_gives_up() {
+    let place = Place::new().await;
+    let lock = place.held("k", "a").await.save();
+    let get = async || {
+        let key = aws_sdk_dynamodb::types::AttributeValue::S("k".to_owned());
+        place.local.client().get_item().table_name(TABLE).key("key", key).send().await.unwrap().item.unwrap()
+    };
+    let row: serde_json::Map<_, _> = get()
+        .await
+        .into_iter()
+        .map(|(name, value)| {
+            let value =
+                value.as_s().map_or_else(|_| json!({ "N": value.as_n().unwrap() }), |text| json!({ "S": text }));
+            (name, value)
+        })
+        .collect();
+    let history = async |empty| {
+        let row = Value::Object(row.clone());
+        let endpoint = service(move |body| with_empty_answers(body, &row, empty)).await;
+        end(place.command().env("AWS_ENDPOINT_URL_DYNAMODB", &endpoint).args(["history", "k", "--json"])).await
+    };
+    let (all, given_up) = tokio::join!(history(30), history(u32::MAX));
+    let story = [(Change::Released, "a".to_owned()), (Change::Granted, "a".to_owned())];
+    assert_eq!(events(&all.done()), story);
+    assert_eq!((given_up.code(), events(&given_up.out)), (69, story[..1].to_vec()), "{given_up:?}");
+    assert!(given_up.err.contains("the last change of the lock is missing"), "{given_up:?}");
+    drop(lock);
 }
