@@ -39,7 +39,7 @@ use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    starter::become_the_command().unwrap_or_else(lambda_lock)
+    starter::become_the_command().or_else(starter::end_in_the_last_stage).unwrap_or_else(lambda_lock)
 }
 
 #[tokio::main(flavor = "current_thread")]

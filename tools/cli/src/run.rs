@@ -13,6 +13,7 @@ use crate::held::acquire_or_end;
 use crate::running::{End, Event, LAST_WORDS, Running};
 use crate::screen;
 use crate::signals::Signals;
+use crate::starter;
 use lambda_lock::{Lock, LockClient, LockKey, ReleaseOutcome};
 use rustix::process::Signal;
 use std::ffi::OsStr;
@@ -69,7 +70,7 @@ pub(crate) async fn run(locks: &LockClient, options: &RunOptions) -> Result<Exit
             of_lock => of_lock,
         },
     };
-    Ok(if was_told_to_end { ExitCode::from(exit::LOST) } else { of_lock.unwrap_or(code_of(status)) })
+    Ok(if was_told_to_end { ExitCode::from(exit::LOST) } else { of_lock.unwrap_or_else(|| code_of(status)) })
 }
 
 /// How long the command may still run after SIGTERM. A longer time would end commands whose lock can be renewed.
@@ -143,13 +144,31 @@ fn how_it_ended(status: ExitStatus) -> String {
     }
 }
 
+/// The exit code of the command. Does not return where a signal ended it by which somebody ends a script too: a shell goes on with
+/// its script unless the signal also ended what it waits for.
 fn code_of(status: ExitStatus) -> ExitCode {
-    let code = status.code().or_else(|| status.signal().map(|signal| SIGNALLED + signal));
-    code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+    match (status.code(), status.signal().and_then(Signal::from_named_raw)) {
+        (Some(code), _) => u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from),
+        (None, Some(signal)) => code_of_signal(signal),
+        // A realtime signal.
+        (None, None) => of_signal_number(status.signal().unwrap_or_default()),
+    }
 }
 
+/// What to exit with after this signal, if the process does not end by it.
 pub(crate) fn code_of_signal(signal: Signal) -> ExitCode {
-    code_of(ExitStatus::from_raw(signal.as_raw()))
+    if [Signal::INT, Signal::TERM, Signal::HUP].contains(&signal) {
+        starter::end_by(signal);
+    }
+    exit_code_of(signal)
+}
+
+pub(crate) fn exit_code_of(signal: Signal) -> ExitCode {
+    of_signal_number(signal.as_raw())
+}
+
+fn of_signal_number(signal: i32) -> ExitCode {
+    u8::try_from(SIGNALLED + signal).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 /// Says what is wrong, in a thread of its own: nobody may read it, and signals are only noted meanwhile. Where no thread can be

@@ -1,10 +1,13 @@
 //! The first stage of a command that runs under a lock, so that it does not outlive `lambda-lock`.
 //!
 //! Only a process itself can ask for a signal at the death of its parent. So `lambda-lock` starts itself anew, asks for that
-//! signal, and becomes the command.
+//! signal, and becomes the command. And a process that has handled a signal can no longer end by it, so it starts itself anew for
+//! that too.
 
+use rustix::process::{Signal, getpid, kill_process};
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 /// The command, of which the caller still sets environment and group.
@@ -34,7 +37,6 @@ const STARTER: &str = "lambda-lock: starts a command";
 /// thread counts.
 #[cfg(target_os = "linux")]
 pub(crate) fn command(words: &[OsString]) -> Command {
-    use std::os::unix::process::CommandExt;
     // This program, also where its file was replaced meanwhile.
     let mut command = Command::new("/proc/self/exe");
     command.arg0(STARTER).arg(std::process::id().to_string()).args(words);
@@ -54,8 +56,7 @@ pub(crate) fn reason(error: io::Error) -> io::Error {
 #[cfg(target_os = "linux")]
 pub(crate) fn become_the_command() -> Option<ExitCode> {
     use crate::run;
-    use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
-    use std::os::unix::process::CommandExt;
+    use rustix::process::{Pid, getppid, set_parent_process_death_signal};
     let mut words = std::env::args_os();
     if words.next()? != STARTER {
         return None;
@@ -69,4 +70,27 @@ pub(crate) fn become_the_command() -> Option<ExitCode> {
         Err(error) => error.into(),
     };
     Some(run::not_started(&program, &error))
+}
+
+/// The name of the last stage.
+const ENDER: &str = "lambda-lock: ends by a signal";
+
+/// Ends this process by a signal. Returns if it cannot: then the exit code says it.
+pub(crate) fn end_by(signal: Signal) {
+    let program = if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() };
+    if let Ok(program) = program {
+        let _ = Command::new(program).arg0(ENDER).arg(signal.as_raw().to_string()).exec();
+    }
+}
+
+/// Ends by the signal, in the last stage. Returns what to exit with if it does not, as in the first process of a container, and
+/// nothing outside of the last stage.
+pub(crate) fn end_in_the_last_stage() -> Option<ExitCode> {
+    let mut words = std::env::args_os();
+    if words.next()? != ENDER {
+        return None;
+    }
+    let signal = Signal::from_named_raw(words.next()?.to_str()?.parse().ok()?)?;
+    let _ = kill_process(getpid(), signal);
+    Some(crate::run::exit_code_of(signal))
 }

@@ -4,6 +4,7 @@ use lambda_lock::{Lock, LockClient};
 use lambda_lock_local::LocalDynamoDb;
 use lambda_lock_testkit::{soon, soon_so};
 use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -26,8 +27,10 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
+    /// As a shell has it in `$?`.
     pub(crate) fn code(&self) -> i32 {
-        self.status.code().unwrap_or_else(|| panic!("{self:?}"))
+        let signal = || 128 + self.status.signal().unwrap();
+        self.status.code().unwrap_or_else(signal)
     }
 
     /// The output of a command that did what it should.

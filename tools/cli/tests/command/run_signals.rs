@@ -1,9 +1,13 @@
 //! `run`: no signal leaves the command at work without its lock.
 
+use crate::hostile::{behind, decides, until_come};
 use crate::place::Place;
 use crate::run::{PATIENCE, ended, file, is_running, millis, next_of, run, signal, spawned, written};
+use crate::run_rest::skipped;
 use lambda_lock::ReleaseOutcome;
-use rustix::process::Signal;
+use lambda_lock_local::authorize::Fate;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::Instant;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -74,7 +78,7 @@ async fn every_signal_that_ends_a_process_is_passed_on() {
         let pid = written(&ready).await;
         signal(&child, sent);
         let ended = ended(child).await;
-        assert_eq!(ended.status.code(), Some(128 + sent.as_raw()), "{sent:?}: {ended:?}");
+        assert_eq!(ended.code(), 128 + sent.as_raw(), "{sent:?}: {ended:?}");
         assert!(!is_running(&pid), "{sent:?}");
         assert!(place.is_free("k").await, "{sent:?}");
     }
@@ -197,4 +201,54 @@ async fn a_command_that_the_terminal_stops_is_told_to_be_run_in_the_foreground()
         signal(&child, Signal::TERM);
         assert_eq!(ended(child).await.code(), 128 + 15);
     }
+}
+
+/// Otherwise a shell goes on with its script, which somebody wants to end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_that_ends_a_script_ends_lambda_lock_itself_when_the_lock_is_free() {
+    let place = Place::new().await;
+    for how in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let ready = file("ends-ready");
+        let child =
+            spawned(run(&place, &["--lease", "1h"], &format!("echo $$ > {}; exec sleep 1000", ready.display())));
+        written(&ready).await;
+        signal(&child, how);
+        assert_eq!(ended(child).await.status.signal(), Some(how.as_raw()));
+        assert!(place.is_free("k").await);
+
+        let other = place.held("k", "other").await;
+        for arguments in [&["acquire", "k", "--wait", "1h"][..], &["run", "k", "--wait", "1h", "--", "true"]] {
+            let proxy = behind(&place).await;
+            let come = decides(&proxy, Fate::Answered);
+            let mut command = place.command();
+            command.env("AWS_ENDPOINT_URL_DYNAMODB", proxy.endpoint()).args(arguments);
+            let child = spawned(command);
+            until_come(&come, 1).await;
+            signal(&child, how);
+            assert_eq!(ended(child).await.status.signal(), Some(how.as_raw()), "{arguments:?}");
+        }
+        other.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_ends_a_script_of_bash() {
+    if std::process::Command::new("bash").arg("--version").output().is_err() {
+        skipped("bash");
+        return;
+    }
+    let place = Place::new().await;
+    let ready = file("ctrl-c-ready");
+    let inner = run(&place, &["--lease", "1h"], &format!("echo $$ > {}; exec sleep 1000", ready.display()));
+    let inner = inner.as_std();
+    let mut bash = Command::new("bash");
+    bash.args(["-c", "\"$0\" \"$@\"; echo after"]).arg(inner.get_program()).args(inner.get_args()).env_clear();
+    bash.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?)))).process_group(0);
+    let child = spawned(bash);
+    written(&ready).await;
+    // As the terminal does it.
+    kill_process_group(Pid::from_raw(child.id().unwrap().cast_signed()).unwrap(), Signal::INT).unwrap();
+    let ended = ended(child).await;
+    assert_eq!((ended.status.signal(), ended.out.as_str()), (Some(2), ""), "{ended:?}");
+    assert!(place.is_free("k").await);
 }
