@@ -8,6 +8,7 @@ use clap::builder::Resettable;
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use lambda_lock::LockKey;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -29,13 +30,29 @@ impl Arguments {
             Ok(ignored) if ignored.eq_ignore_ascii_case("true") => Self::without_variables(|arg| arg == "endpoint_url"),
             _ => Self::command(),
         };
-        let read = command().try_get_matches().and_then(|matches| Self::from_arg_matches(&matches));
-        read.unwrap_or_else(|error| {
+        let words: Vec<_> = std::env::args_os().collect();
+        let read = command().try_get_matches_from(&words).and_then(|matches| Self::from_arg_matches(&matches));
+        read.or_else(|error| Self::of_run_behind_hyphens(command(), words).ok_or(error)).unwrap_or_else(|error| {
             // Of what is missing, clap says how it would be given, beside all that was given: a variable is no argument.
             let again = Self::without_variables(|_| true).try_get_matches();
             let again = again.err().filter(|again| error.use_stderr() && again.kind() == error.kind());
             again.unwrap_or(error).exit()
         })
+    }
+
+    /// `run -- KEY -- COMMAND`, of which clap takes all behind the first `--` for the command.
+    fn of_run_behind_hyphens(command: clap::Command, mut words: Vec<OsString>) -> Option<Self> {
+        let hyphens = words.iter().position(|word| word == "--")?;
+        let key = words.get(hyphens + 1)?.to_str()?.to_owned();
+        if words.get(hyphens + 2)? != "--" {
+            return None;
+        }
+        // The key may be an option too.
+        words.splice(hyphens..hyphens + 2, ["KEY".into()]);
+        let mut read = Self::from_arg_matches(&command.try_get_matches_from(words).ok()?).ok()?;
+        let Command::Run(run) = &mut read.command else { return None };
+        run.options.how.key.key = key;
+        Some(read)
     }
 
     /// The commands, of which some arguments are read from no variable.
@@ -392,7 +409,7 @@ pub(crate) struct RunOptions {
     pub(crate) foreground: bool,
     /// The command and its arguments.
     #[arg(last = true, required = true)]
-    pub(crate) command: Vec<std::ffi::OsString>,
+    pub(crate) command: Vec<OsString>,
 }
 
 /// Reads how much a list may read. Nothing is more than NaN, so a list would never stop.

@@ -65,7 +65,7 @@ async fn lambda_lock() -> ExitCode {
 }
 
 /// Begins anew without the variables that are set and empty, if there are any. The SDK reads its variables itself, and takes an
-/// empty one for a value. `AWS_PAGER` means something when it is empty, to a command that `run` starts.
+/// empty one for a value. `AWS_PAGER` means something when it is empty. The command that `run` starts has them all.
 fn without_empty_variables() -> Result<(), Failure> {
     let is_ours = |name: &str| {
         (name.starts_with("AWS_") && name != "AWS_PAGER") || name.starts_with("LOCK_") || name == "COLUMNS"
@@ -81,6 +81,7 @@ fn without_empty_variables() -> Result<(), Failure> {
     empty.iter().for_each(|name| {
         anew.env_remove(name);
     });
+    anew.env(starter::EMPTY, empty.join(" "));
     Err(Failure::Usage(format!(
         "{} cannot be read, because they are empty: unset them ({})",
         empty.join(", "),

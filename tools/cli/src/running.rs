@@ -102,6 +102,7 @@ impl Running {
     pub(crate) fn start(lock: &Lock, options: &RunOptions, grace: Duration) -> io::Result<Self> {
         let child_changed = unix::signal(SignalKind::child())?;
         let mut command = starter::command(&options.command);
+        starter::with_empty_variables(&mut command);
         command.env("LOCK_KEY", lock.key().key()).env("FENCING_TOKEN", lock.fencing_token().to_string());
         if !options.foreground {
             command.process_group(0);

@@ -10,6 +10,15 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
+/// The variables that were set and empty when this process began.
+pub(crate) const EMPTY: &str = "LAMBDA_LOCK_EMPTY";
+
+/// Gives the command the variables that this process does without.
+pub(crate) fn with_empty_variables(command: &mut Command) {
+    let names = std::env::var(EMPTY).unwrap_or_default();
+    command.envs(names.split_whitespace().map(|name| (name, ""))).env_remove(EMPTY);
+}
+
 /// The command, of which the caller still sets environment and group.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn command(words: &[OsString]) -> Command {

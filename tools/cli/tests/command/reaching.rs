@@ -264,8 +264,9 @@ async fn a_variable_that_is_empty_counts_as_unset() {
     // A command that is run has what means something when it is empty.
     let mut pager = place.command();
     pager.env("AWS_PAGER", "").env("AWS_PROFILE", "");
-    let ran = end(pager.args(["run", "free", "--", "sh", "-c", "echo ${AWS_PAGER-unset}"])).await.done();
-    assert_eq!(ran, "\n");
+    let echo = "echo ${AWS_PAGER-unset} ${AWS_PROFILE-unset} ${LAMBDA_LOCK_EMPTY-unset}";
+    let ran = end(pager.args(["run", "free", "--", "sh", "-c", echo])).await.done();
+    assert_eq!(ran, "unset\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

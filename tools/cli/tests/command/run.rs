@@ -311,6 +311,12 @@ async fn the_owner_names_machine_process_and_call() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_may_begin_with_a_hyphen() {
     let place = Place::new().await;
+    for key in ["k", "--lease"] {
+        let ran = place.run(&["run", "--lease", "1h", "--", key, "--", "sh", "-c", "echo $LOCK_KEY $0", "--"]).await;
+        assert_eq!(ran.done(), format!("{key} --\n"));
+    }
+    let ran = place.run(&["run", "k", "--", "echo", "--", "ran"]).await;
+    assert_eq!(ran.done(), "-- ran\n");
     for key in ["-k", "--k"] {
         assert_eq!(place.run(&["run", key, "--", "sh", "-c", "echo $LOCK_KEY"]).await.done(), format!("{key}\n"));
         let held = place.run(&["acquire", "--lease", "1h", key]).await.done();

@@ -193,6 +193,26 @@ async fn a_lock_is_left_to_its_lease_while_something_of_another_user_may_still_r
     }
 }
 
+/// Nobody has to look at the end of what he started.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_ended_as_another_user_is_not_out_of_reach() {
+    let place = Place::new().await;
+    let (ready, zombie) = (file("zombie-of-another-ready"), file("zombie-of-another"));
+    let script = format!(
+        "setpriv --reuid=65534 --clear-groups true & echo $! > {}; echo $$ > {}; exec sleep 1000",
+        zombie.display(),
+        ready.display()
+    );
+    let Some(command) = without_rights(&place, &["--lease", "1h"], &script) else { return };
+    let child = spawned(command);
+    written(&ready).await;
+    let zombie = written(&zombie).await;
+    soon_so("it has ended", async || crate::run_signals::is(&zombie, 'Z')).await;
+    signal(&child, Signal::TERM);
+    let ended = ended(child).await;
+    assert_eq!((ended.code(), ended.err.as_str()), (128 + 15, ""), "{ended:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn where_proc_is_missing_it_is_said() {
     let place = Place::new().await;

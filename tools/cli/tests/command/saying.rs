@@ -95,6 +95,38 @@ async fn watch_does_not_call_a_dead_lock_held() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_held_until_clocks_agree_that_its_lease_is_over() {
+    let place = Place::new().await;
+    let lease = Duration::from_millis(1);
+    let _ = place.locks("test").try_acquire("k").lease(lease).await.unwrap().granted().unwrap().save();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    for (skew, state) in [("0", "dead"), ("3600000", "held")] {
+        for arguments in [&["show", "k", "--json"][..], &["ls", "--json"]] {
+            let said = end(place.command().args(arguments).args(["--max-clock-skew-ms", skew])).await;
+            assert!(said.out.contains(&format!("\"state\":\"{state}\"")), "{arguments:?} {skew}: {said:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_has_a_lock_that_is_free() {
+    let place = Place::new().await;
+    for broken in [false, true] {
+        let locks = place.locks("test");
+        let held = locks.try_acquire("k").workflow("an execution").lease(LEASE).await.unwrap().granted().unwrap();
+        assert!(place.run(&["ls", "--workflow", "an execution"]).await.done().contains(" k "));
+        if broken {
+            let saved = held.save();
+            locks.break_lock("k", saved.version(), "gone").await.unwrap();
+        } else {
+            held.release().await.unwrap();
+        }
+        let listed = place.run(&["ls", "--workflow", "an execution"]).await;
+        assert!(!listed.out.contains(" k "), "{listed:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_break_of_a_lock_without_a_row_says_that_there_is_none() {
     let place = Place::new().await;
     for yes in [&[][..], &["--yes"]] {
