@@ -3,7 +3,7 @@
 use crate::place::{Ended, LEASE, Place, TABLE, end};
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::once::Started;
-use lambda_lock::{Budget, LockClient};
+use lambda_lock::{Budget, LockClient, ReleaseOutcome};
 use lambda_lock_local::LocalDynamoDb;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
@@ -111,18 +111,27 @@ async fn a_lock_is_held_until_clocks_agree_that_its_lease_is_over() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_has_a_lock_that_is_free() {
     let place = Place::new().await;
-    for broken in [false, true] {
+    for released_by in ["its holder", "an operator", "a Java client"] {
         let locks = place.locks("test");
         let held = locks.try_acquire("k").workflow("an execution").lease(LEASE).await.unwrap().granted().unwrap();
         assert!(place.run(&["ls", "--workflow", "an execution"]).await.done().contains(" k "));
-        if broken {
-            let saved = held.save();
-            locks.break_lock("k", saved.version(), "gone").await.unwrap();
-        } else {
-            held.release().await.unwrap();
+        match released_by {
+            "its holder" => assert_eq!(held.release().await.unwrap(), ReleaseOutcome::Released),
+            "an operator" => {
+                locks.break_lock("k", held.save().version(), "gone").await.unwrap();
+            }
+            // It does not know the attribute, and leaves it.
+            _ => {
+                let _ = held.save();
+                let release = place.local.client().update_item().table_name(TABLE);
+                let release = release.key("key", AttributeValue::S("k".to_owned()));
+                let release = release.update_expression("SET isReleased = :released");
+                let released = AttributeValue::S("1".to_owned());
+                release.expression_attribute_values(":released", released).send().await.unwrap();
+            }
         }
         let listed = place.run(&["ls", "--workflow", "an execution"]).await;
-        assert!(!listed.out.contains(" k "), "{listed:?}");
+        assert!(!listed.out.contains(" k "), "{released_by}: {listed:?}");
     }
 }
 
