@@ -76,9 +76,8 @@ fn is_wanted(row: &Row, options: &ListOptions) -> bool {
             row.key.contains(part) || row.sort_key.as_ref().is_some_and(|sort_key| sort_key.contains(part))
         })
         && options.owner.as_deref().is_none_or(|owner| lock.is_some_and(|lock| lock.holder.contains(owner)))
-        && options.workflow.as_deref().is_none_or(|arn| {
-            row.state != State::Released && lock.is_some_and(|lock| lock.workflow.as_deref() == Some(arn))
-        })
+        // The crate names none of a lock that is free.
+        && options.workflow.as_deref().is_none_or(|arn| lock.is_some_and(|lock| lock.workflow.as_deref() == Some(arn)))
 }
 
 fn write_line(out: &mut impl Write, row: &Row, now: SystemTime) -> std::io::Result<()> {
