@@ -186,7 +186,8 @@ async fn read(
         let records = page.records.unwrap_or_default();
         let is_empty = records.is_empty();
         let newest = records.last().and_then(|record| record.dynamodb.as_ref()?.sequence_number.clone());
-        if records.into_iter().fold(false, |is_last, change| each(change) || is_last) {
+        // Also those behind the last one that is wanted.
+        if records.into_iter().map(&mut each).filter(|is_last| *is_last).count() > 0 {
             return Ok(true);
         }
         let is_over = match last {
