@@ -20,7 +20,7 @@ NOT_OURS = """
     FunctionName HeartbeatSeconds ItemReader ResultWriter Timestamp
     get_remaining_time_in_millis makeIdempotent payload_validation_jmespath requestPayload startExecution
     waitForTaskToken with_span_events
-    ATTRIBUTE YourError f5a3c1e pool refund CALL PROCESS ROLLBACK_COMPLETE ROLLBACK_FAILED SHELL TableName sqlite3 sqlx sudo systemd
+    ATTRIBUTE YourError f5a3c1e pool refund CALL PROCESS ROLLBACK_COMPLETE ROLLBACK_FAILED SHELL TableName sqlite3 sqlx sudo systemd hidepid
 """.split()
 
 found = []
