@@ -88,12 +88,12 @@ impl Now {
     /// A wall clock that is behind writes an end that is too early. Others take the lock over when the allowed skew
     /// has passed since then. So a holder does not rely on its lease any longer, where DynamoDB's clock is as late as
     /// the last response allows. An allowed skew of less than a second does not cover the second to which a response
-    /// is exact. Then the rest of that second is taken from every lease.
+    /// is exact. Then this is too late by the rest of that second.
     pub(super) fn until_end(&self, started: Instants, written: u64, ends_at_ms: u64, bounds: &ClockBounds) -> Duration {
         let by_own_clock = ends_at_ms.saturating_sub(written);
         let by_dynamodb = self.server.map_or(u64::MAX, |server| {
             let since_started = u64::try_from(server.sent.shortest_since(started).as_millis()).unwrap_or(u64::MAX);
-            let until_takeover = ends_at_ms.saturating_add(skew_millis(bounds)).saturating_sub(SERVER_TIME_MILLIS);
+            let until_takeover = ends_at_ms.saturating_add(skew_millis(bounds).saturating_sub(SERVER_TIME_MILLIS));
             until_takeover.saturating_add(since_started).saturating_sub(server.millis)
         });
         Duration::from_millis(by_own_clock.min(by_dynamodb))
@@ -242,8 +242,8 @@ mod tests {
         let left = |skew, ends| now.until_end(Instants::default(), 7_000, ends, &bounds(skew)).as_millis();
         // By its own clock, 4 s are left. Others take over at 11 s and the skew, when DynamoDB may be at 11 s already.
         assert_eq!([2_000, 1_500, 1_000].map(|skew| left(skew, 11_000)), [2_000, 1_500, 1_000]);
-        // They take over within the second that DynamoDB's clock may be ahead of what it shows.
-        assert_eq!([900, 250, 0].map(|skew| left(skew, 11_000)), [900, 250, 0]);
+        // No skew of less than a second covers the second to which DynamoDB's clock is shown.
+        assert_eq!([900, 0].map(|skew| left(skew, 11_000)), [1_000, 1_000]);
         // A client that does not use its wall clock against others does not know what they allow, and they may use the default.
         let without = ClockBounds::default().with_max_clock_skew(None);
         // By its own clock, which is far behind, 9 s are left.

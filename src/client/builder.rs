@@ -141,7 +141,7 @@ impl LockClientBuilder {
     /// Sets by how much the wall clocks of the table's clients may differ. Default: 2 s. When a holder of this crate
     /// dies, another caller can take over this long after the end that the holder wrote. The takeover then needs one
     /// request and no observation. A caller that has observed the holder for a whole lease can take over sooner. Below 1 s,
-    /// each holder relies on its lease for up to 1 s less this shorter. Then take leases of 3 s or more.
+    /// DynamoDB's clock no longer protects a holder whose wall clock is behind by more than this.
     pub fn max_clock_skew(mut self, max_clock_skew: Duration) -> Self {
         self.settings.clock_bounds = self.settings.clock_bounds.with_max_clock_skew(Some(max_clock_skew));
         self
