@@ -16,7 +16,8 @@ const IF_FREE: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNum
      AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted) AND attribute_not_exists(freezeReason) \
      AND attribute_not_exists(attributeNames) AND attribute_not_exists(ttlAttribute)";
 const RELEASE: &str = "SET isReleased = :released, leaseEndsAt = :ends REMOVE workflow";
-const IF_MINE: &str = "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token";
+const IF_MINE: &str = "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token \
+     AND NOT (attribute_exists(isReleased) AND brokenVersion = recordVersionNumber)";
 
 const SKEW_MILLIS: u64 = 2_000;
 
