@@ -110,7 +110,7 @@ PREFIX = "orders/"
 # A state machine without lock-task names the attributes of a lock record, and no others.
 OF_RECORD = [
     "leaseEndsAt", "leaseDuration", "ownerName", "isReleased", "fencingToken", "recordVersionNumber", "workflow",
-    "freezeReason", "ttlAttribute",
+    "brokenVersion", "freezeReason", "ttlAttribute",
 ]
 OF_ATTRIBUTES = {
     "ForAllValues:StringEquals": {"dynamodb:Attributes": ["key", "expiresAt", *OF_RECORD]},

@@ -37,7 +37,10 @@ impl Expression {
     /// The condition "no operator has broken it". A break leaves the version of the grant, as a release does. So without this, the
     /// release of a broken lock would look like one that is repeated.
     pub(super) fn not_broken(&mut self) {
-        self.condition.push_str(" AND NOT (attribute_exists(isReleased) AND brokenVersion = recordVersionNumber)");
+        self.condition.push_str(
+            " AND (attribute_not_exists(isReleased) OR attribute_not_exists(brokenVersion) \
+             OR brokenVersion <> recordVersionNumber)",
+        );
     }
 
     /// The condition "still my grant, whatever its last write was". Stamps are hexadecimal digits, which all sort
@@ -74,7 +77,8 @@ mod tests {
     use crate::value::Value;
     use std::time::Duration;
 
-    const NOT_BROKEN: &str = " AND NOT (attribute_exists(isReleased) AND brokenVersion = recordVersionNumber)";
+    const NOT_BROKEN: &str = " AND (attribute_not_exists(isReleased) OR attribute_not_exists(brokenVersion) \
+                              OR brokenVersion <> recordVersionNumber)";
 
     #[test]
     fn renew() {

@@ -3,7 +3,7 @@
 use crate::json::{Json, Object};
 use crate::options::{Error, Options};
 use lambda_lock_protocol::schema::{
-    DEFAULT_TTL, ENDS, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, TTL_NAME, VERSION, WORKFLOW,
+    BROKEN_VERSION, DEFAULT_TTL, ENDS, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, TTL_NAME, VERSION, WORKFLOW,
 };
 
 /// What the role of the state machine needs for the lock: two actions, on these keys of the table and on the attributes
@@ -37,7 +37,8 @@ pub(crate) fn policy(options: &Options, keys: &[String]) -> Result<Object, Error
 fn attributes(options: &Options) -> Vec<String> {
     let ttl = options.ttl_attribute.as_ref().filter(|name| *name != DEFAULT_TTL);
     let named = [Some(&options.key_attribute), options.sort_key_attribute.as_ref(), ttl];
-    let of_record = [DEFAULT_TTL, ENDS, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW, FREEZE_REASON, TTL_NAME];
+    let of_record =
+        [DEFAULT_TTL, ENDS, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW, BROKEN_VERSION, FREEZE_REASON, TTL_NAME];
     let of_record = of_record.iter().filter(|name| **name != options.key_attribute);
     named.into_iter().flatten().cloned().chain(of_record.map(|name| (*name).to_owned())).collect()
 }

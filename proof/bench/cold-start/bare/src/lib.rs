@@ -17,7 +17,8 @@ const IF_FREE: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNum
      AND attribute_not_exists(attributeNames) AND attribute_not_exists(ttlAttribute)";
 const RELEASE: &str = "SET isReleased = :released, leaseEndsAt = :ends REMOVE workflow";
 const IF_MINE: &str = "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token \
-     AND NOT (attribute_exists(isReleased) AND brokenVersion = recordVersionNumber)";
+     AND (attribute_not_exists(isReleased) OR attribute_not_exists(brokenVersion) \
+     OR brokenVersion <> recordVersionNumber)";
 
 const SKEW_MILLIS: u64 = 2_000;
 
