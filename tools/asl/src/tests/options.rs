@@ -58,7 +58,10 @@ fn the_policy_allows_two_actions_on_these_keys_and_no_request_without_a_key() {
     let named = &printed(&with_all)["Statement"][0]["Condition"]["ForAllValues:StringEquals"]["dynamodb:Attributes"];
     let own = ["id", "range", "expiresAt"];
     let of_record = ["leaseEndsAt", "leaseDuration", "ownerName", "isReleased", "fencingToken", "recordVersionNumber"];
-    assert_eq!(*named, json!([&own[..], &of_record, &["workflow", "freezeReason", "ttlAttribute"]].concat()));
+    assert_eq!(
+        *named,
+        json!([&own[..], &of_record, &["workflow", "brokenVersion", "freezeReason", "ttlAttribute"]].concat())
+    );
     let arn = "arn:aws:dynamodb:eu-central-1:123456789012:table/locks";
     let by_arn = printed(&Options { table: arn.to_owned(), ..Options::default() });
     assert_eq!(by_arn["Statement"][0]["Resource"], arn);
