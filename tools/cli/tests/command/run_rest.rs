@@ -198,8 +198,10 @@ async fn a_lock_is_left_to_its_lease_while_something_of_another_user_may_still_r
 async fn what_has_ended_as_another_user_is_not_out_of_reach() {
     let place = Place::new().await;
     let (ready, zombie) = (file("zombie-of-another-ready"), file("zombie-of-another"));
+    // It ends when the shell is no shell any more: a shell looks at the end of what it started.
+    let until_exec = "until grep -q sleep /proc/$PPID/comm; do sleep 0.05; done";
     let script = format!(
-        "setpriv --reuid=65534 --clear-groups true & echo $! > {}; echo $$ > {}; exec sleep 1000",
+        "setpriv --reuid=65534 --clear-groups sh -c '{until_exec}' & echo $! > {}; echo $$ > {}; exec sleep 1000",
         zombie.display(),
         ready.display()
     );
