@@ -518,25 +518,22 @@ impl Error {
             ErrorKind::Unknown => 1,
             _ => 0,
         };
-        let keys_of = |kind| failed.iter().filter(move |(_, error)| error.kind() == kind).map(|(key, _)| key.clone());
-        let (unknown, throttled): (Vec<_>, Vec<_>) =
-            (keys_of(ErrorKind::Unknown).collect(), keys_of(ErrorKind::Unavailable).collect());
         let held: Vec<LockKey> = failed.iter().flat_map(|(_, error)| error.may_be_held().to_vec()).collect();
-        let (_, error) = failed.into_iter().min_by_key(|(_, error)| rank(error))?;
-        let error = match error.kind() {
-            ErrorKind::Unknown => Self::of_failed_locks(
-                Failure::OutcomeUnknown,
-                operation,
-                &unknown.iter().collect::<Vec<_>>(),
-                error.0.source,
-            ),
-            ErrorKind::Unavailable => Self::of_failed_locks(
-                Failure::Throttled,
-                operation,
-                &throttled.iter().collect::<Vec<_>>(),
-                error.0.source,
-            ),
-            _ => error,
+        let kind = failed.iter().map(|(_, error)| error).min_by_key(|error| rank(error))?.kind();
+        let alike = failed.iter().filter(|(_, error)| error.kind() == kind);
+        let keys: Vec<LockKey> = alike.map(|(key, _)| key.clone()).collect();
+        let (_, error) = failed.into_iter().find(|(_, error)| error.kind() == kind)?;
+        let passes = match kind {
+            ErrorKind::Unknown => Some(Failure::OutcomeUnknown),
+            ErrorKind::Unavailable => Some(Failure::Throttled),
+            _ => None,
+        };
+        let error = match passes {
+            // One for all of them.
+            Some(failure) => {
+                Self::of_failed_locks(failure, operation, &keys.iter().collect::<Vec<_>>(), error.0.source)
+            }
+            None => error,
         };
         let others: Vec<&LockKey> = held.iter().filter(|key| !error.may_be_held().contains(key)).collect();
         let mut error = error.and_may_be_held(&others);

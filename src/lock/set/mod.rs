@@ -134,7 +134,8 @@ impl<Grants> HeldLocks<Grants> {
     ///
     /// # Requests and IAM actions
     /// It sends one write for each lock (`dynamodb:UpdateItem`), up to eight at once, and more in the cases of
-    /// [`Lock::checkpoint`]. The time of one checkpoint is that of all of them together. When a lock is lost, it sends one write for each of the others.
+    /// [`Lock::checkpoint`]. The time of one checkpoint is that of all of them together. When a lock is lost, it sends one write
+    /// for each of the others.
     ///
     /// # Cancel safety
     /// It is cancel safe. If the future is dropped, each lease may or may not have been renewed.

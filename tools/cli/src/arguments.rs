@@ -116,7 +116,8 @@ pub(crate) enum Command {
     ///
     /// The command has LOCK_KEY and FENCING_TOKEN in its environment. When the lock cannot be renewed, it gets SIGTERM
     /// --kill-after before the lease ends, and SIGKILL at its end. When the lock is lost, it gets SIGTERM, and SIGKILL if it still
-    /// runs after --kill-after. So does what it started: on Linux also outside of its process group. No signal reaches a command that changes its user, as sudo does: run sudo lambda-lock run.
+    /// runs after --kill-after. So does what it started: on Linux also outside of its process group. No signal reaches a command
+    /// that changes its user, as sudo does: run sudo lambda-lock run.
     Run(OnTable<RunOptions>),
     /// Prints the states that acquire, renew and release a lock from a Step Functions state machine with DynamoDB alone, as
     /// JSON. They send the requests of this crate, so `lock-task` and other callers can share the locks.
