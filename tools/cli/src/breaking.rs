@@ -70,7 +70,7 @@ pub(crate) async fn break_lock(connection: &connection::Options, options: &Break
         return Ok(ExitCode::SUCCESS);
     }
     let said = Said::new(State::Released, is_frozen);
-    let is = match said.while_frozen {
+    let is = match said.while_frozen() {
         _ if is_held => "was broken, and has been acquired since.".to_owned(),
         Some(who) => format!("is {}. {who}", said.is()),
         None => format!("is {}.", said.is()),
@@ -85,7 +85,7 @@ pub(crate) async fn break_lock(connection: &connection::Options, options: &Break
 /// Says what a break means for this lock, and asks.
 fn ask(connection: &connection::Options, lock: &PeekedLock, shown: &str) -> Result<(), Failure> {
     let state = State::of(lock, SystemTime::now(), connection.max_clock_skew());
-    if let Some((who, reason)) = Said::of(lock, state).while_frozen.zip(lock.freeze_reason.as_ref()) {
+    if let Some((who, reason)) = Said::of(lock, state).while_frozen().zip(lock.freeze_reason.as_ref()) {
         screen::tell(format!("{who} It stays frozen when it is broken. It is frozen, because: {}", plain(reason)));
     } else if state == State::Dead {
         screen::tell("Its lease has ended: the next acquire takes it over without a break.");

@@ -90,7 +90,7 @@ pub(crate) async fn acquire_or_end(
             // Where the answer came late, or this process was stopped meanwhile, it was renewed.
             (Ok(TryAcquired::Granted(lock)), None) => return Ok(Ok(lock)),
             (Ok(TryAcquired::Granted(lock)), Some(signal)) => {
-                return Ok(Err(run::release(lock, None).await.unwrap_or_else(|| run::code_of_signal(signal))));
+                return Ok(Err(run::release(lock, None).await.unwrap_or_else(|| run::end_as_by(signal))));
             }
             (Ok(TryAcquired::Held(_)), Some(signal)) => return waiting.ended_by(signal),
             (Ok(TryAcquired::Held(held)), None) => waiting.pause(held)?,
@@ -169,7 +169,7 @@ impl<'a> Waiting<'a> {
 
     /// What to exit with.
     fn ended_by(&mut self, signal: Signal) -> Result<Result<Lock, ExitCode>, Failure> {
-        self.unknown.take().map_or_else(|| Ok(Err(run::code_of_signal(signal))), |unknown| Err(unknown.into()))
+        self.unknown.take().map_or_else(|| Ok(Err(run::end_as_by(signal))), |unknown| Err(unknown.into()))
     }
 
     fn pause_of_try(&self) -> Option<Duration> {

@@ -70,7 +70,7 @@ pub(crate) async fn run(locks: &LockClient, options: &RunOptions) -> Result<Exit
             of_lock => of_lock,
         },
     };
-    Ok(if was_told_to_end { ExitCode::from(exit::LOST) } else { of_lock.unwrap_or_else(|| code_of(status)) })
+    Ok(if was_told_to_end { ExitCode::from(exit::LOST) } else { of_lock.unwrap_or_else(|| end_as(status)) })
 }
 
 /// How long the command may still run after SIGTERM. A longer time would end commands whose lock can be renewed.
@@ -144,19 +144,19 @@ fn how_it_ended(status: ExitStatus) -> String {
     }
 }
 
-/// The exit code of the command. Does not return where a signal ended it by which somebody ends a script too: a shell goes on with
-/// its script unless the signal also ended what it waits for.
-fn code_of(status: ExitStatus) -> ExitCode {
+/// What to exit with, to end as the command did. Does not return where a signal ended it by which somebody ends a script too: a
+/// shell goes on with its script unless the signal also ended what it waits for.
+fn end_as(status: ExitStatus) -> ExitCode {
     match (status.code(), status.signal().and_then(Signal::from_named_raw)) {
         (Some(code), _) => u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from),
-        (None, Some(signal)) => code_of_signal(signal),
+        (None, Some(signal)) => end_as_by(signal),
         // A realtime signal.
         (None, None) => of_signal_number(status.signal().unwrap_or_default()),
     }
 }
 
-/// What to exit with after this signal, if the process does not end by it.
-pub(crate) fn code_of_signal(signal: Signal) -> ExitCode {
+/// Ends by this signal, or returns what to exit with after another one.
+pub(crate) fn end_as_by(signal: Signal) -> ExitCode {
     if [Signal::INT, Signal::TERM, Signal::HUP].contains(&signal) {
         starter::end_by(signal);
     }

@@ -102,7 +102,7 @@ pub(crate) async fn show(connection: &connection::Options, options: &ShowOptions
             for (key, place) in &places {
                 let said = Said::of(place, state_of(place));
                 writeln!(out, "  {STRONG}{}{STRONG:#} {}", named_key(key), said.of_holder(&place.holder))?;
-                if let Some((who, reason)) = said.while_frozen.zip(place.freeze_reason.as_ref()) {
+                if let Some((who, reason)) = said.while_frozen().zip(place.freeze_reason.as_ref()) {
                     writeln!(out, "    {who} It is frozen, because: {}", plain(reason))?;
                 }
             }
@@ -323,7 +323,7 @@ fn write_times(out: &mut impl Write, lock: &PeekedLock, state: State, now: Syste
 /// What a caller would have to do.
 fn advice(lock: &PeekedLock, state: State, max_clock_skew: Option<Duration>) -> String {
     let skew = max_clock_skew.map(span).unwrap_or_default();
-    if let Some(who) = Said::of(lock, state).while_frozen {
+    if let Some(who) = Said::of(lock, state).while_frozen() {
         return who.to_owned();
     }
     match (state, lock.lease_ends_at.and(max_clock_skew)) {

@@ -2,15 +2,12 @@
 
 use crate::row::State;
 use crate::screen::{self, named};
-use anstyle::Style;
 use lambda_lock::PeekedLock;
 
 /// What is said of a lock that has a row.
 pub(crate) struct Said {
-    style: Style,
-    is: &'static str,
-    /// Who is granted it. `None` where it is not frozen.
-    pub(crate) while_frozen: Option<&'static str>,
+    state: State,
+    is_frozen: bool,
 }
 
 impl Said {
@@ -19,31 +16,36 @@ impl Said {
     }
 
     pub(crate) fn new(state: State, is_frozen: bool) -> Self {
-        let (style, is) = match state {
-            State::Released if is_frozen => (screen::DOUBTFUL, "frozen"),
-            State::Released => (screen::GOOD, "free"),
-            State::Dead => (screen::DOUBTFUL, "dead"),
-            _ => (screen::STRONG, "held"),
-        };
-        let while_frozen = match state {
-            State::Held => "Its holder may finish. Nobody else is granted it until it is thawed.",
-            _ => "Nobody is granted it until it is thawed.",
-        };
-        Self { style, is, while_frozen: is_frozen.then_some(while_frozen) }
+        Self { state, is_frozen }
     }
 
     /// Free, held, dead or frozen.
     pub(crate) fn is(&self) -> String {
-        format!("{}{}{:#}", self.style, self.is, self.style)
+        let (style, is) = match self.state {
+            State::Released if self.is_frozen => (screen::DOUBTFUL, "frozen"),
+            State::Released => (screen::GOOD, "free"),
+            State::Dead => (screen::DOUBTFUL, "dead"),
+            _ => (screen::STRONG, "held"),
+        };
+        format!("{style}{is}{style:#}")
+    }
+
+    /// Who is granted it. `None` where it is not frozen.
+    pub(crate) fn while_frozen(&self) -> Option<&'static str> {
+        let who = match self.state {
+            State::Held => "Its holder may finish. Nobody else is granted it until it is thawed.",
+            _ => "Nobody is granted it until it is thawed.",
+        };
+        self.is_frozen.then_some(who)
     }
 
     /// What follows the key: what the lock is, and of whom.
     pub(crate) fn of_holder(&self, holder: &str) -> String {
         let (is, holder) = (self.is(), named(holder));
-        match self.is {
-            "dead" => format!("is {is}: {holder} did not release it."),
-            "held" => format!("is {is} by {holder}."),
-            _ => format!("is {is}. {holder} held it last."),
+        match self.state {
+            State::Released => format!("is {is}. {holder} held it last."),
+            State::Dead => format!("is {is}: {holder} did not release it."),
+            _ => format!("is {is} by {holder}."),
         }
     }
 }
