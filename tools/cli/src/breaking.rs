@@ -8,7 +8,7 @@ use crate::row::{State, work_of};
 use crate::screen::{self, STRONG, named, named_key, plain};
 use crate::show::of_work;
 use crate::words::Said;
-use lambda_lock::{PeekedLock, ReleaseOutcome};
+use lambda_lock::{LockKey, PeekedLock, ReleaseOutcome};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -47,39 +47,71 @@ pub(crate) async fn break_lock(connection: &connection::Options, options: &Break
     }
     match locks.break_lock(key.clone(), &options.seen, &options.decision.reason).await? {
         ReleaseOutcome::Released => {}
-        ReleaseOutcome::AlreadyGone if locks.peek(key.clone()).await?.is_none() => return Err(missing().await),
-        ReleaseOutcome::AlreadyGone => return Err(changed()),
+        ReleaseOutcome::AlreadyGone => match locks.peek(key.clone()).await? {
+            None => return Err(missing().await),
+            // The break of a row of another client writes a version of its own. Its response may have been lost.
+            Some(lock) if is_broken_for(&lock, &options.decision.reason) => {}
+            Some(_) => return Err(changed()),
+        },
     }
-    // Who may not read it is told of the break alone.
-    let row = locks.peek(key.clone()).await.ok().flatten();
-    let is_of_another = |lock: &PeekedLock| {
-        let is_ours = lock.broken && lock.break_reason.as_ref() == Some(&options.decision.reason);
-        lock.version == options.seen && !is_ours
-    };
-    if was_asked && row.as_ref().is_some_and(is_of_another) {
+    // Who may not read it, or cannot now, is told of the break alone.
+    let row = locks.peek(key.clone()).await;
+    let is_of_another =
+        |lock: &PeekedLock| lock.version == options.seen && !is_broken_for(lock, &options.decision.reason);
+    if was_asked && row.as_ref().is_ok_and(|row| row.as_ref().is_some_and(is_of_another)) {
         return Err(changed());
     }
-    let is_frozen = row.as_ref().is_some_and(|lock| lock.freeze_reason.is_some());
-    let is_held = row.is_some_and(|lock| !lock.released);
-    if json {
-        let mut said = json!({"key": key.key(), "free": !is_frozen && !is_held});
-        if is_frozen {
-            said["frozen"] = true.into();
-        }
-        screen::print_done(&screen::json(&said)?, DONE)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let said = Said::new(State::Released, is_frozen);
-    let is = match said.while_frozen() {
-        _ if is_held => "was broken, and has been acquired since.".to_owned(),
-        Some(who) => format!("is {}. {who}", said.is()),
-        None => format!("is {}.", said.is()),
+    let now = match &row {
+        Ok(Some(lock)) if !lock.released => Now::Held,
+        Ok(Some(lock)) if lock.freeze_reason.is_some() => Now::Frozen,
+        Ok(_) => Now::Free,
+        Err(error) => Now::NotRead(screen::plain(&error.to_string())),
     };
-    let next = if work_of(key.key()).is_some() { " The next call does the work again." } else { "" };
-    let holder = if is_held { "earlier holder" } else { "holder" };
-    let said = format!("{STRONG}{shown}{STRONG:#} {is}{next} Its {holder} may still run until its next renewal.");
+    let said = if json { now.as_json(&key)? } else { now.as_text(&shown, work_of(key.key()).is_some()) };
     screen::print_done(&said, DONE)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn is_broken_for(lock: &PeekedLock, reason: &str) -> bool {
+    lock.broken && lock.break_reason.as_deref() == Some(reason)
+}
+
+/// What the lock was when it was read after the break.
+enum Now {
+    Free,
+    Frozen,
+    /// It has been acquired since.
+    Held,
+    /// It could not be read, so nobody is told that it is free.
+    NotRead(String),
+}
+
+impl Now {
+    fn as_json(&self, key: &LockKey) -> Result<String, Failure> {
+        let free = match self {
+            Now::Free => Some(true),
+            Now::Frozen | Now::Held => Some(false),
+            Now::NotRead(_) => None,
+        };
+        let mut said = json!({ "free": free });
+        if matches!(self, Now::Frozen) {
+            said["frozen"] = true.into();
+        }
+        Ok(screen::json_of(key, said)?)
+    }
+
+    fn as_text(&self, shown: &str, is_work: bool) -> String {
+        let said = Said::new(State::Released, matches!(self, Now::Frozen));
+        let is = match self {
+            Now::Free => format!("is {}.", said.is()),
+            Now::Frozen => format!("is {}. {}", said.is(), said.while_frozen().unwrap_or_default()),
+            Now::Held => "was broken, and has been acquired since.".to_owned(),
+            Now::NotRead(why) => format!("was broken. It could not be read since: {why}."),
+        };
+        let next = if is_work { " The next call does the work again." } else { "" };
+        let holder = if matches!(self, Now::Held) { "earlier holder" } else { "holder" };
+        format!("{STRONG}{shown}{STRONG:#} {is}{next} Its {holder} may still run until its next renewal.")
+    }
 }
 
 /// Says what a break means for this lock, and asks.

@@ -13,10 +13,10 @@ pub(crate) fn confirm(what: &str) -> Result<(), Failure> {
             "nobody can be asked, because standard input is no terminal: give --yes".to_owned(),
         ));
     }
-    write!(std::io::stderr(), "Continue? [y/N] ")?;
-    std::io::stderr().flush()?;
     let mut answer = String::new();
-    input.read_line(&mut answer)?;
+    let mut err = std::io::stderr();
+    let asked = write!(err, "Continue? [y/N] ").and_then(|()| err.flush()).and_then(|()| input.read_line(&mut answer));
+    asked.map_err(Failure::Unasked)?;
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
         _ => Err(Failure::Declined),

@@ -137,6 +137,18 @@ impl ProvideCredentials for Known {
     }
 }
 
+/// The SDK panics where it signs with what no header can carry.
+fn check_credentials(credentials: &Credentials) -> Result<(), Failure> {
+    let named = [
+        ("access key id", Some(credentials.access_key_id())),
+        ("secret access key", Some(credentials.secret_access_key())),
+        ("session token", credentials.session_token()),
+    ];
+    let is_printable = |text: &str| text.chars().all(|c| c.is_ascii_graphic());
+    let wrong = named.into_iter().find(|(_, text)| text.is_some_and(|text| !is_printable(text)));
+    wrong.map_or(Ok(()), |(what, _)| Err(Failure::unusable_credentials(what)))
+}
+
 /// The endpoint that is configured for a service, in variables or in the profile, unless such ones are to be ignored.
 fn configured(config: &SdkConfig, service: &str) -> Option<String> {
     let key = ServiceConfigKey::builder().service_id(service).env("AWS_ENDPOINT_URL").profile("endpoint_url").build();
@@ -206,6 +218,7 @@ impl Options {
         // Otherwise each request would end as one without a response.
         let first = credentials.provide_credentials().await;
         let first = first.map_err(|error| Failure::without_credentials(self.profile.as_deref(), &error))?;
+        check_credentials(&first)?;
         let known = Known { first: Mutex::new(Some(first)), then: credentials };
         Ok(config.into_builder().credentials_provider(SharedCredentialsProvider::new(known)).build())
     }

@@ -71,6 +71,15 @@ impl Findings {
         }
     }
 
+    /// Prints what was found. The exit code says it too, so it does not depend on whether anybody reads to the end.
+    fn told(&self, json: bool) -> Result<ExitCode, Failure> {
+        match print(&self.found, json) {
+            Err(Failure::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+            printed => printed?,
+        }
+        Ok(self.exit_code())
+    }
+
     fn exit_code(&self) -> ExitCode {
         match self.found.iter().any(|finding| finding.verdict == Verdict::Failed) {
             true if self.out_of_reach => ExitCode::from(exit::UNAVAILABLE),
@@ -88,8 +97,7 @@ pub(crate) async fn doctor(connection: &connection::Options, options: &DoctorOpt
     findings.tried("table", locks.check_table().await, "it is active, and has the key attributes of these options");
     if findings.out_of_reach {
         // All others would wait as long, for the same.
-        print(&findings.found, options.format.json)?;
-        return Ok(findings.exit_code());
+        return findings.told(options.format.json);
     }
     let table = about_the_table(&mut findings, connection, &dynamodb).await;
     about_ttl(&mut findings, connection, &dynamodb).await;
@@ -101,8 +109,7 @@ pub(crate) async fn doctor(connection: &connection::Options, options: &DoctorOpt
     if options.write {
         try_to_write(&mut findings, &locks, own_key(connection)).await;
     }
-    print(&findings.found, options.format.json)?;
-    Ok(findings.exit_code())
+    findings.told(options.format.json)
 }
 
 async fn about_the_table(
@@ -116,6 +123,7 @@ async fn about_the_table(
         Ok(described) => described.table,
         Err(error) => {
             findings.denied |= exit::is_denied(&error);
+            findings.out_of_reach |= exit::is_out_of_reach(&error);
             findings.add("clock", Verdict::Failed, exit::said(&error));
             return None;
         }

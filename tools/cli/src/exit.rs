@@ -41,6 +41,8 @@ pub(crate) enum Failure {
         code: u8,
     },
     Io(std::io::Error),
+    /// Somebody was to be asked, and could not be.
+    Unasked(std::io::Error),
     /// A lock could not be printed for whoever renews and releases it.
     Unprinted(std::io::Error),
     /// This was done, and could not be told.
@@ -48,6 +50,15 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// A header cannot have them. The SDK panics where it signs with them.
+    pub(crate) fn unusable_credentials(what: &str) -> Self {
+        let message = format!(
+            "the {what} has a character that no request can carry, such as the end of a line of Windows: look where the \
+             credentials come from, for example at the variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN"
+        );
+        Self::Sdk { message, code: DENIED }
+    }
+
     /// As the AWS command line: other credentials would be those of another account.
     pub(crate) fn without_profile(name: &str) -> Self {
         let message = format!(
@@ -79,7 +90,7 @@ impl Failure {
             Self::Lost(_) => LOST,
             Self::Usage(_) => USAGE,
             Self::Sdk { code, .. } => *code,
-            Self::Declined | Self::Io(_) | Self::Unprinted(_) | Self::Untold(..) => OTHER,
+            Self::Declined | Self::Io(_) | Self::Unasked(_) | Self::Unprinted(_) | Self::Untold(..) => OTHER,
         })
     }
 }
@@ -98,7 +109,12 @@ pub(crate) fn of_kind(kind: ErrorKind) -> u8 {
 
 /// Whether such a request was not allowed.
 pub(crate) fn is_denied<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> bool {
-    matches!(Answer::of_error(error.code(), error.message()), Answer::Rejected(Rejection::Denied(_)))
+    code_of_request(error) == DENIED
+}
+
+/// Whether such a request had no response, or was throttled.
+pub(crate) fn is_out_of_reach<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> bool {
+    code_of_request(error) == UNAVAILABLE
 }
 
 /// The failure of a request that the command sends itself.
@@ -106,14 +122,17 @@ pub(crate) fn of_request<E>(error: &SdkError<E, HttpResponse>, table: &str) -> F
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {
-    let code = match (Answer::of_error(error.code(), error.message()), error.code()) {
+    Failure::Sdk { message: format!("table {table}: {}", said(error)), code: code_of_request(error) }
+}
+
+fn code_of_request<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> u8 {
+    match (Answer::of_error(error.code(), error.message()), error.code()) {
         (Answer::Rejected(Rejection::Denied(_)), _) => DENIED,
         (Answer::Rejected(Rejection::Table(_)), _) => UNUSABLE,
         // Throttling of a stream has a name of its own.
         (Answer::Throttled, _) | (_, None | Some("InternalServerError" | "LimitExceededException")) => UNAVAILABLE,
         (_, Some(_)) => OTHER,
-    };
-    Failure::Sdk { message: format!("table {table}: {}", said(error)), code }
+    }
 }
 
 /// What a failed request of the SDK says: DynamoDB's own words, or why there are none.
@@ -169,6 +188,7 @@ impl fmt::Display for Failure {
             }
             Self::Declined => f.write_str("nothing was changed"),
             Self::Io(error) => error.fmt(f),
+            Self::Unasked(error) => write!(f, "nothing was changed, because nobody can be asked: {error}. Give --yes"),
             Self::Untold(what, error) => write!(f, "{what}, but this cannot be printed: {error}"),
             Self::Unprinted(error) => write!(f, "the lock cannot be printed: {error}"),
         }

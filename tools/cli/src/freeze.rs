@@ -25,7 +25,7 @@ pub(crate) async fn freeze(connection: &connection::Options, options: &FreezeOpt
     let (style, shown) = (screen::DOUBTFUL, named_key(&key));
     let who = if is_held(row.as_ref()) { "Nobody but its holder is" } else { "Nobody is" };
     let said = match options.decision.format.json {
-        true => screen::json(&json!({ "key": key.key(), "frozen": true }))?,
+        true => screen::json_of(&key, json!({ "frozen": true }))?,
         false => format!("{STRONG}{shown}{STRONG:#} is {style}frozen{style:#}. {who} granted it until it is thawed."),
     };
     screen::print_done(&said, "the lock was frozen")?;
@@ -109,9 +109,7 @@ pub(crate) async fn thaw(connection: &connection::Options, options: &ThawOptions
     let was_frozen = thawed.ok_or_else(|| changed(&key))? == ThawOutcome::Thawed;
     let style = screen::GOOD;
     let said = match was_frozen {
-        _ if options.format.json => {
-            screen::json(&json!({ "key": key.key(), "frozen": false, "wasFrozen": was_frozen }))?
-        }
+        _ if options.format.json => screen::json_of(&key, json!({ "frozen": false, "wasFrozen": was_frozen }))?,
         true => format!("{STRONG}{shown}{STRONG:#} is {style}thawed{style:#}. Callers are granted it again."),
         false => format!("{STRONG}{shown}{STRONG:#} was not frozen."),
     };

@@ -37,12 +37,13 @@ pub(crate) async fn acquire(locks: &LockClient, options: &AcquireOptions) -> Res
 }
 
 pub(crate) async fn renew(locks: &LockClient, options: &RenewOptions) -> Result<ExitCode, Failure> {
-    screen::has_standard_output().map_err(Failure::Unprinted)?;
     let mut resume = locks.resume(read(options.file.as_deref())?);
     if let Some(lease) = options.lease {
         resume = resume.lease(lease);
     }
-    print(&resume.await?).map_err(Failure::Unprinted)?;
+    // The lock as it was before can be renewed and released too.
+    let renewed = resume.await?;
+    print(&renewed).map_err(|error| Failure::Untold("the lock was renewed", error))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -51,7 +52,7 @@ pub(crate) async fn release(locks: &LockClient, options: &ReleaseOptions) -> Res
     let key = saved.key();
     match locks.release(saved).await? {
         ReleaseOutcome::Released if options.format.json => {
-            let said = screen::json(&json!({"key": key.key(), "released": true}))?;
+            let said = screen::json_of(&key, json!({ "released": true }))?;
             screen::print_done(&said, "the lock was released")?;
         }
         ReleaseOutcome::Released => {}

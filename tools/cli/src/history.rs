@@ -3,7 +3,7 @@
 use crate::arguments::HistoryOptions;
 use crate::changes::{Between, Image, between};
 use crate::connection;
-use crate::exit::{self, Failure, of_request};
+use crate::exit::{self, Failure, is_denied, of_request};
 use crate::record;
 use crate::screen;
 use aws_sdk_dynamodb::types as dynamodb;
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) async fn history(connection: &connection::Options, options: &HistoryOptions) -> Result<ExitCode, Failure> {
     let key = options.key.key();
     let (streams, stream) = stream(connection).await?;
-    let row = row(connection, &key).await;
+    let row = row(connection, &key).await?;
     let (shards, is_since) = shards(&streams, &stream).await?;
     let is_expected = row
         .as_ref()
@@ -71,23 +71,29 @@ pub(crate) async fn history(connection: &connection::Options, options: &HistoryO
 }
 
 /// The row as it is now. Where it may not be read, the stream is read until nothing comes.
-async fn row(connection: &connection::Options, key: &LockKey) -> Option<Item> {
+async fn row(connection: &connection::Options, key: &LockKey) -> Result<Option<Item>, Failure> {
     let schema = connection.schema();
-    let get = connection.dynamodb(connection.config().await.ok()?).get_item().table_name(connection.table());
+    let get = connection.dynamodb(connection.config().await?).get_item().table_name(connection.table());
     let mut get = get.key(schema.key_attribute, dynamodb::AttributeValue::S(key.key().to_owned()));
     if let Some((name, sort_key)) = schema.sort_key_attribute.zip(key.sort_key()) {
         get = get.key(name, dynamodb::AttributeValue::S(sort_key.to_owned()));
     }
-    let row = get.consistent_read(true).send().await.ok()?.item?;
-    Some(sorted(row.into_iter().map(|(name, attribute)| {
-        let value = match attribute {
-            dynamodb::AttributeValue::S(text) => Value::S(text),
-            dynamodb::AttributeValue::N(number) => Value::N(number),
-            dynamodb::AttributeValue::B(bytes) => Value::B(bytes.into_inner()),
-            _ => Value::Other("of another type"),
-        };
-        (name, value)
-    })))
+    let row = match get.consistent_read(true).send().await {
+        Ok(read) => read.item,
+        Err(error) if is_denied(&error) => None,
+        Err(error) => return Err(of_request(&error, connection.table())),
+    };
+    Ok(row.map(|row| {
+        sorted(row.into_iter().map(|(name, attribute)| {
+            let value = match attribute {
+                dynamodb::AttributeValue::S(text) => Value::S(text),
+                dynamodb::AttributeValue::N(number) => Value::N(number),
+                dynamodb::AttributeValue::B(bytes) => Value::B(bytes.into_inner()),
+                _ => Value::Other("of another type"),
+            };
+            (name, value)
+        }))
+    }))
 }
 
 /// When the holder says that it wrote the row. Of rows of others it is not known.

@@ -55,8 +55,6 @@ async fn lambda_lock() -> ExitCode {
             screen::tell(&failure);
             failure.code()
         }
-        // Whoever reads the output has what he wanted, as with `head`.
-        Err(Failure::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
             screen::tell(format_args!("{}error:{:#} {failure}", screen::WRONG, screen::WRONG));
             failure.code()
@@ -89,17 +87,25 @@ fn without_empty_variables() -> Result<(), Failure> {
     )))
 }
 
+/// Whoever reads all that a command is for has what he wanted, as with `head`.
+fn read_enough(printed: Result<ExitCode, Failure>) -> Result<ExitCode, Failure> {
+    match printed {
+        Err(Failure::Io(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        printed => printed,
+    }
+}
+
 async fn act(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        Command::Ls(OnTable { options, connection }) => list::list(&connection, &options).await,
-        Command::Show(OnTable { options, connection }) => show::show(&connection, &options).await,
+        Command::Ls(OnTable { options, connection }) => read_enough(list::list(&connection, &options).await),
+        Command::Show(OnTable { options, connection }) => read_enough(show::show(&connection, &options).await),
         Command::Break(OnTable { options, connection }) => breaking::break_lock(&connection, &options).await,
         Command::Acquire(OnTable { options, connection }) => held::acquire(&connection.open().await?, &options).await,
         Command::Renew(OnTable { options, connection }) => held::renew(&connection.open().await?, &options).await,
         Command::Release(OnTable { options, connection }) => held::release(&connection.open().await?, &options).await,
         Command::Run(OnTable { options, connection }) => run::run(&connection.open().await?, &options).await,
-        Command::Watch(OnTable { options, connection }) => watch::watch(&connection, &options).await,
-        Command::History(OnTable { options, connection }) => history::history(&connection, &options).await,
+        Command::Watch(OnTable { options, connection }) => read_enough(watch::watch(&connection, &options).await),
+        Command::History(OnTable { options, connection }) => read_enough(history::history(&connection, &options).await),
         Command::Doctor(OnTable { options, connection }) => doctor::doctor(&connection, &options).await,
         Command::Freeze(OnTable { options, connection }) => freeze::freeze(&connection, &options).await,
         Command::Thaw(OnTable { options, connection }) => freeze::thaw(&connection, &options).await,
@@ -107,14 +113,13 @@ async fn act(command: Command) -> Result<ExitCode, Failure> {
         Command::RaiseTokens(OnTable { options, connection }) => {
             raise_tokens::raise_tokens(&connection, &options).await
         }
-        Command::Timeline(options) => timeline::draw(&options),
-        Command::Asl(options) => asl::print(options),
+        Command::Timeline(options) => read_enough(timeline::draw(&options)),
+        Command::Asl(options) => read_enough(asl::print(options)),
         Command::Completions { shell } => {
             // It panics where it cannot write.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "lambda-lock", &mut script);
-            std::io::stdout().write_all(&script)?;
-            Ok(ExitCode::SUCCESS)
+            read_enough(std::io::stdout().write_all(&script).map(|()| ExitCode::SUCCESS).map_err(Failure::from))
         }
         Command::Man { directory } => {
             match directory {
@@ -123,7 +128,10 @@ async fn act(command: Command) -> Result<ExitCode, Failure> {
                     std::fs::create_dir_all(&directory).map_err(wrong)?;
                     clap_mangen::generate_to(Arguments::command(), &directory).map_err(wrong)?;
                 }
-                None => clap_mangen::Man::new(Arguments::command()).render(&mut std::io::stdout())?,
+                None => {
+                    let rendered = clap_mangen::Man::new(Arguments::command()).render(&mut std::io::stdout());
+                    return read_enough(rendered.map(|()| ExitCode::SUCCESS).map_err(Failure::from));
+                }
             }
             Ok(ExitCode::SUCCESS)
         }

@@ -67,14 +67,15 @@ pub(crate) async fn raise_tokens(
         true => json!({ "raised": raised, "to": floor, "leftAlone": changed }).to_string(),
         false => format!("{raised} tokens were raised to {floor}"),
     };
-    screen::print_done(&said, "the tokens were raised")?;
+    let printed = screen::print_done(&said, "the tokens were raised");
+    // Whether or not anybody reads the line above.
     if changed > 0 {
         return Err(Failure::Lost(format!(
             "{changed} rows have another token than they had when they were read, and were left alone: somebody uses the table. Run \
              this again when nobody does"
         )));
     }
-    Ok(ExitCode::SUCCESS)
+    printed.map(|()| ExitCode::SUCCESS)
 }
 
 impl Raising<'_> {
@@ -111,9 +112,9 @@ impl Raising<'_> {
         names.filter_map(|name| Some((name.clone(), row.get(name)?.clone()))).collect()
     }
 
-    /// Whether the row still had this token.
+    /// Raises the token of this row, which had this one. Returns whether it is as large now.
     async fn raise(&self, key: Row, seen: String) -> Result<bool, Failure> {
-        let update = self.dynamodb.update_item().table_name(self.table).set_key(Some(key));
+        let update = self.dynamodb.update_item().table_name(self.table).set_key(Some(key.clone()));
         let update =
             update.update_expression("SET #token = :floor").condition_expression("#token = :seen AND #token < :floor");
         let update = update.expression_attribute_names("#token", TOKEN);
@@ -124,10 +125,24 @@ impl Raising<'_> {
             Err(error)
                 if error.as_service_error().is_some_and(|error| error.is_conditional_check_failed_exception()) =>
             {
-                Ok(false)
+                self.is_raised(key).await
             }
             Err(error) => Err(of_request(&error, self.table)),
         }
+    }
+}
+
+impl Raising<'_> {
+    /// After a refusal: whether nothing is left to raise. The SDK sends a request again whose response was lost, so an earlier copy
+    /// may have done it.
+    async fn is_raised(&self, key: Row) -> Result<bool, Failure> {
+        let get = self.dynamodb.get_item().table_name(self.table).set_key(Some(key)).consistent_read(true);
+        let row = get.send().await.map_err(|error| of_request(&error, self.table))?.item;
+        Ok(match row.as_ref().and_then(|row| row.get(TOKEN)) {
+            Some(AttributeValue::N(token)) => is_at_least(token, self.floor),
+            Some(_) => false,
+            None => true,
+        })
     }
 }
 

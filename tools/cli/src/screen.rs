@@ -50,6 +50,18 @@ fn is_hidden(c: char) -> bool {
     !c.is_ascii_graphic() && c != ' ' && format!("a{c}").escape_debug().count() > 2
 }
 
+/// What `--json` says of a key, with these facts.
+pub(crate) fn json_of(key: &LockKey, facts: serde_json::Value) -> std::io::Result<String> {
+    let mut said = serde_json::json!({ "key": key.key() });
+    if let Some(sort_key) = key.sort_key() {
+        said["sortKey"] = sort_key.into();
+    }
+    if let (Some(said), serde_json::Value::Object(facts)) = (said.as_object_mut(), facts) {
+        said.extend(facts);
+    }
+    json(&said)
+}
+
 /// What `--json` prints. It may hold texts of a row too.
 pub(crate) fn json(value: &impl Serialize) -> std::io::Result<String> {
     let mut json = String::new();
@@ -64,13 +76,14 @@ pub(crate) fn json(value: &impl Serialize) -> std::io::Result<String> {
     Ok(json)
 }
 
-/// Prints what was done. Whoever cannot read it must not take the command for one that did nothing.
+/// Prints what was done. Whoever cannot read it must not take the command for one that did nothing. Where nobody reads it any
+/// more, it was done all the same.
 pub(crate) fn print_done(line: &str, what: &'static str) -> Result<(), Failure> {
     let mut out = anstream::stdout();
     let printed = writeln!(out, "{line}").and_then(|()| out.flush());
-    printed.map_err(|error| match error.kind() {
-        ErrorKind::BrokenPipe => Failure::Io(error),
-        _ => Failure::Untold(what, error),
+    printed.or_else(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(Failure::Untold(what, error)),
     })
 }
 

@@ -247,6 +247,19 @@ fn with_empty_answers(body: &str, row: &Value, empty: u32) -> (u16, String) {
     (200, answer.to_string())
 }
 
+/// Where the row cannot be read for now, nobody knows whether its last change has come.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_whose_row_cannot_be_read_for_now_does_not_end_as_if_it_were_whole() {
+    let place = Place::new().await;
+    let endpoint = service(|body| match serde_json::from_str::<Value>(body).unwrap().get("Key") {
+        Some(_) => (500, String::new()),
+        None => with_empty_answers(body, &json!({}), u32::MAX),
+    })
+    .await;
+    let history = end(place.command().env("AWS_ENDPOINT_URL_DYNAMODB", &endpoint).args(["history", "k"])).await;
+    assert_eq!(history.code(), 69, "{history:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn history_reads_on_beyond_empty_answers_and_says_where_it_gives_up() {
     let place = Place::new().await;

@@ -226,7 +226,7 @@ pub(crate) async fn until_come(come: &AtomicU32, requests: u32) {
     soon_so(format!("{requests} requests"), async || come.load(Ordering::Relaxed) >= requests).await;
 }
 
-fn through(place: &Place, proxy: &AuthorizingProxy, arguments: &[&str]) -> Command {
+pub(crate) fn through(place: &Place, proxy: &AuthorizingProxy, arguments: &[&str]) -> Command {
     let mut command = place.command();
     command.env("AWS_ENDPOINT_URL_DYNAMODB", proxy.endpoint()).args(arguments);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());

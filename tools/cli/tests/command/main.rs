@@ -20,3 +20,4 @@ mod run_signals;
 mod saying;
 mod seen;
 mod session;
+mod unread;

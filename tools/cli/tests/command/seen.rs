@@ -137,7 +137,7 @@ async fn a_reset_leaves_a_failure_alone_that_was_not_shown() {
         assert_eq!(of.once(name).status().await.unwrap().unwrap().state, OnceState::Failed);
         assert!(yes_after(&place, &reset, async {}).await.status.success());
         // Nothing is asked where there is nothing to do.
-        assert_eq!(place.run(&reset).await.code(), 76);
+        assert_eq!(place.run(&["once-reset", &typed, "--reason", "another"]).await.code(), 76);
     }
 }
 
@@ -301,8 +301,7 @@ async fn a_lock_that_cannot_be_printed_is_not_held() {
         assert!(refused.code() == 1 && refused.err.contains("cannot be printed"), "{out}: {refused:?}");
         assert!(place.is_free("k").await, "{out}");
     }
-    let closed = shell("lambda-lock acquire k > held.json && lambda-lock renew held.json >&-").await;
-    assert!(closed.code() == 1 && closed.err.contains("closed"), "{closed:?}");
+    shell("lambda-lock acquire k > held.json").await.done();
     let emptied = shell("lambda-lock renew held.json > held.json").await;
     assert!(emptied.code() == 2 && emptied.err.contains("held.json is empty"), "{emptied:?}");
     // Whoever wants the lock for its lease alone says so.
