@@ -36,12 +36,12 @@
 //! Of several locks, one row is enough to show that the transaction was applied, or that it never will be. So one
 //! Renew rules a copy out.
 
-use super::backoff::Retry;
+use super::call::Call;
 use super::failure::Failure;
 use super::holding::{Holding, LeaseValidity, PendingCommit};
 use super::instants::Instants;
 use super::port::{Answer, FailedWrite, Now, Port};
-use super::read::{NotSeen, look};
+use super::read::look;
 use super::record::{Record, is_settled};
 use super::renew::{self, Renewed, renew_unless};
 use super::request::{Action, DataChange, REPEATABLE, Request, Scope, StoredOutcome, TransactionId};
@@ -57,7 +57,7 @@ pub async fn commit(
     holdings: &mut [&mut Holding],
     data: DataChange,
 ) -> Result<(), FailedCommit> {
-    Call::new(settings, holdings, Ending::Renewed { data }).until_ended(port).await
+    Committing::new(settings, holdings, Ending::Renewed { data }).until_ended(port).await
 }
 
 /// Applies the caller's writes and releases the locks. The guard is over from the first request on.
@@ -67,7 +67,7 @@ pub async fn commit_and_release(
     holdings: &mut [&mut Holding],
     data: DataChange,
 ) -> Result<(), FailedCommit> {
-    Call::new(settings, holdings, Ending::Released { data }).until_ended(port).await
+    Committing::new(settings, holdings, Ending::Released { data }).until_ended(port).await
 }
 
 /// Stores the outcome of an idempotent work, alone or with the caller's writes. This ends the grant. The guard is
@@ -79,7 +79,7 @@ pub async fn settle(
     outcome: StoredOutcome,
     alone: bool,
 ) -> Result<(), FailedCommit> {
-    Call::new(settings, &mut [holding], Ending::Settled { outcome, alone }).until_ended(port).await
+    Committing::new(settings, &mut [holding], Ending::Settled { outcome, alone }).until_ended(port).await
 }
 
 /// Why a transaction with the caller's writes failed.
@@ -107,16 +107,15 @@ enum Ending {
     Settled { outcome: StoredOutcome, alone: bool },
 }
 
-struct Call<'a, 'b> {
+struct Committing<'a, 'b> {
     settings: &'a Settings,
     /// Never empty.
     holdings: &'a mut [&'b mut Holding],
     ending: Ending,
-    retry: Retry,
+    /// Its outcome is unknown while the last transaction may have been applied, or may still be.
+    call: Call,
     /// The last transaction, unless it will never be applied.
     sent: Option<Sent>,
-    /// The last transaction may have been applied, or may still be.
-    outcome_unknown: bool,
     /// Why the caller's writes were refused. Set while the same transaction is sent once more, to learn whether an
     /// earlier copy of it was applied.
     cancelled: Option<Vec<FailedWrite>>,
@@ -137,17 +136,14 @@ struct Sent {
 /// The rows that refused a transaction, each with the position of its lock.
 type Refusing = Vec<(usize, Option<Item>)>;
 
-impl<'a, 'b> Call<'a, 'b> {
+impl<'a, 'b> Committing<'a, 'b> {
     fn new(settings: &'a Settings, holdings: &'a mut [&'b mut Holding], ending: Ending) -> Self {
-        let retry = Retry::new();
-        Self { settings, holdings, ending, retry, sent: None, outcome_unknown: false, cancelled: None }
+        Self { settings, holdings, ending, call: Call::new(), sent: None, cancelled: None }
     }
 
     async fn until_ended(mut self, port: &mut impl Port) -> Result<(), FailedCommit> {
         loop {
-            let Ok(now) = self.retry.ready(port).await else {
-                return Err(self.unless_unknown(Failure::Throttled).into());
-            };
+            let Ok(now) = self.call.ready(port).await else { return Err(self.out_of_time().into()) };
             let requests = self.transaction(port, &now)?;
             let (after, answer) = self.send(port, requests).await;
             match answer {
@@ -163,15 +159,14 @@ impl<'a, 'b> Call<'a, 'b> {
                         return self.committed(port).await;
                     }
                 }
-                Answer::Rejected(rejection) => return Err(self.unless_unknown(Failure::Rejected(rejection)).into()),
-                Answer::Throttled => self.retry.throttled(),
+                Answer::Rejected(rejection) => return Err(self.fail(Failure::Rejected(rejection)).into()),
+                Answer::Throttled => self.call.throttled(),
                 Answer::InProgress => {
-                    self.retry.in_progress(self.sent.as_ref().map_or(now.instants, |sent| sent.first));
-                    self.outcome_unknown = true;
+                    self.call.in_progress(self.sent.as_ref().map_or(now.instants, |sent| sent.first));
                 }
                 Answer::Unknown | Answer::ConditionFailed(_) | Answer::Found(_) | Answer::FoundAll(_) => {
                     self.repeat();
-                    self.outcome_unknown = true;
+                    self.call.may_be_applied();
                 }
             }
         }
@@ -182,7 +177,7 @@ impl<'a, 'b> Call<'a, 'b> {
         if let Some(sent) = &self.sent {
             let repeatable = now.instants.longest_since(sent.first) < REPEATABLE;
             let again = repeatable.then(|| sent.requests.clone());
-            return again.ok_or_else(|| self.unless_unknown(Failure::Throttled));
+            return again.ok_or_else(|| self.out_of_time());
         }
         let mut sent = Sent { requests: Vec::new(), versions: Vec::new(), first: now.instants, renewals: Vec::new() };
         for holding in self.holdings.iter_mut() {
@@ -259,11 +254,12 @@ impl<'a, 'b> Call<'a, 'b> {
         if any(&|index, row| self.has_written(index, row)) {
             return Ok(true);
         }
-        if self.outcome_unknown && self.is_forgotten(after) && !any(&|index, row| self.is_older_than_sent(index, row)) {
+        if self.call.is_unknown() && self.is_forgotten(after) && !any(&|index, row| self.is_older_than_sent(index, row))
+        {
             return Err(self.untold().into());
         }
         let is_unreadable = |row: &Option<Item>| row.as_ref().is_some_and(|row| self.is_unreadable(row));
-        if self.outcome_unknown && refusing.iter().all(|(_, row)| is_unreadable(row)) {
+        if self.call.is_unknown() && refusing.iter().all(|(_, row)| is_unreadable(row)) {
             // An unreadable row does not prove that it is past this transaction. Once somebody repairs the row, an
             // earlier copy may be applied.
             return Err(Failure::OutcomeUnknown.into());
@@ -273,7 +269,7 @@ impl<'a, 'b> Call<'a, 'b> {
         if let Some(failed) = self.cancelled.take() {
             return Err(Failure::Cancelled(failed).into());
         }
-        self.retry.after_pause();
+        self.call.after_pause();
         Ok(false)
     }
 
@@ -299,7 +295,7 @@ impl<'a, 'b> Call<'a, 'b> {
     /// The caller's writes were refused. Returns whether an earlier copy of them was applied nevertheless. Fails if
     /// none was and none will be.
     async fn ruled_out(&mut self, port: &mut impl Port, failed: Vec<FailedWrite>) -> Result<bool, Failure> {
-        if !self.outcome_unknown {
+        if !self.call.is_unknown() {
             self.not_applied();
             return Err(Failure::Cancelled(failed));
         }
@@ -336,28 +332,28 @@ impl<'a, 'b> Call<'a, 'b> {
             Err(_) => return Err(Failure::OutcomeUnknown),
         }
         self.cancelled = Some(failed);
-        self.retry.at_once();
+        self.call.at_once();
         Ok(false)
     }
 
     async fn look(&mut self, port: &mut impl Port, index: usize) -> Result<(Instants, Option<Item>), Failure> {
         self.repeat();
         let Some(holding) = self.holdings.get(index) else { return Err(Failure::OutcomeUnknown) };
-        look(port, &mut self.retry, &holding.key).await.map_err(|not_seen| match not_seen {
-            NotSeen::OutOfTime => self.unless_unknown(Failure::Throttled),
-            NotSeen::Rejected(rejection) => self.unless_unknown(Failure::Rejected(rejection)),
+        look(port, &mut self.call, &holding.key).await.map_err(|failure| match failure {
+            Failure::Rejected(_) => self.fail(failure),
+            _ => self.out_of_time(),
         })
     }
 
     /// Repeats a request: the first time at once, later after a pause.
     fn repeat(&mut self) {
-        if self.outcome_unknown { self.retry.after_pause() } else { self.retry.at_once() }
+        if self.call.is_unknown() { self.call.after_pause() } else { self.call.at_once() }
     }
 
     /// The last transaction was not applied, and no copy of it ever will be.
     fn not_applied(&mut self) {
         self.sent = None;
-        self.outcome_unknown = false;
+        self.call.ruled_out();
         self.is_pending(None);
     }
 
@@ -393,13 +389,17 @@ impl<'a, 'b> Call<'a, 'b> {
         Ok(())
     }
 
+    /// The caller's time is over. Unless the outcome is unknown, nothing was applied, also where nothing was throttled.
+    fn out_of_time(&mut self) -> Failure {
+        self.fail(Failure::Throttled)
+    }
+
     /// Returns a failure that means that nothing was applied, or [`Failure::OutcomeUnknown`] while that is unknown.
-    fn unless_unknown(&mut self, failure: Failure) -> Failure {
-        if self.outcome_unknown {
-            return Failure::OutcomeUnknown;
+    fn fail(&mut self, failure: Failure) -> Failure {
+        if !self.call.is_unknown() {
+            self.not_applied();
         }
-        self.not_applied();
-        failure
+        self.call.fail(failure)
     }
 
     fn has_written(&self, index: usize, row: &Item) -> bool {

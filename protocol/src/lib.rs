@@ -66,6 +66,7 @@
 //! | `holding` | how long a holder may rely on its lease |
 //! | `observation` | when a holder is dead |
 //! | `line`, `acquire/waiter` | waiting in line: tickets, whose turn it is, and when to look |
+//! | `call` | when the next request is sent, and what a failure may say once a write had no response |
 //! | `backoff`, `contention` | how long to pause: after a fault, behind a holder, among many contenders |
 //! | `attributes` | additional attributes, and how the next grant removes them |
 //! | `expression` | the requests as DynamoDB expressions |
@@ -76,6 +77,7 @@
 mod acquire;
 mod attributes;
 mod backoff;
+mod call;
 mod clock_bounds;
 mod commit;
 mod contention;

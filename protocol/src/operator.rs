@@ -61,11 +61,11 @@
 //! The record goes back to what it was before it was settled, and is released. So the next attempt is granted as after a
 //! release, with a larger token, and what the failed attempt still sends is refused as after a release.
 
-use super::backoff::Retry;
+use super::call::Call;
 use super::failure::Failure;
 use super::key::LockKey;
 use super::port::{Answer, Port};
-use super::read::row;
+use super::read::{look, row};
 use super::record::{InvalidRecord, Record};
 use super::request::{Action, FrozenRow, Request, StoredOutcome};
 use super::schema;
@@ -117,12 +117,12 @@ pub async fn freeze(
     reason: &str,
     is_expected: impl Fn(Option<&Record>) -> bool,
 ) -> Result<bool, Failure> {
-    let mut is_unknown = false;
+    let mut call = Call::new();
     loop {
-        let (seen, at) =
-            row_to_change(port, settings, key).await.map_err(|failure| unless_unknown(is_unknown, failure))?;
+        call.begin_anew();
+        let (seen, at) = row_to_change(port, &mut call, settings, key).await?;
         if !is_expected(seen.as_ref()) {
-            return if is_unknown { Err(Failure::OutcomeUnknown) } else { Ok(false) };
+            return if call.is_unknown() { Err(Failure::OutcomeUnknown) } else { Ok(false) };
         }
         let row = match &seen {
             Some(record) => FrozenRow::Seen(record.freeze_changed_at),
@@ -132,7 +132,7 @@ pub async fn freeze(
             }),
         };
         let action = |_| Action::Freeze { row: row.clone(), at, reason: reason.to_owned() };
-        if exactly(port, key, action, |row| shows(row, at, Some(reason)), &mut is_unknown).await? {
+        if exactly(port, &mut call, key, action, |row| shows(row, at, Some(reason))).await? {
             return Ok(true);
         }
     }
@@ -145,36 +145,43 @@ pub async fn thaw(
     key: &LockKey,
     is_expected: impl Fn(Option<&Record>) -> bool,
 ) -> Result<Option<bool>, Failure> {
-    let mut is_unknown = false;
+    let mut call = Call::new();
     loop {
-        let (record, at) =
-            row_to_change(port, settings, key).await.map_err(|failure| unless_unknown(is_unknown, failure))?;
+        call.begin_anew();
+        let (record, at) = row_to_change(port, &mut call, settings, key).await?;
         if !is_expected(record.as_ref()) {
-            return if is_unknown { Err(Failure::OutcomeUnknown) } else { Ok(None) };
+            return if call.is_unknown() { Err(Failure::OutcomeUnknown) } else { Ok(None) };
         }
         let Some(record) = record else { return Ok(Some(false)) };
         let seen = record.freeze_changed_at;
-        if exactly(port, key, |_| Action::Thaw { seen, at }, |row| shows(row, at, None), &mut is_unknown).await? {
+        if exactly(port, &mut call, key, |_| Action::Thaw { seen, at }, |row| shows(row, at, None)).await? {
             return Ok(Some(record.freeze_reason.is_some()));
         }
     }
 }
 
-/// After a change without a response, a failure does not mean that nothing was changed.
-fn unless_unknown(is_unknown: bool, failure: Failure) -> Failure {
-    if is_unknown { Failure::OutcomeUnknown } else { failure }
-}
-
 /// Returns the row, and the time of the change that follows.
 async fn row_to_change(
     port: &mut impl Port,
+    call: &mut Call,
     settings: &Settings,
     key: &LockKey,
 ) -> Result<(Option<Record>, u64), Failure> {
-    let row = row(port, key).await?;
+    let (_, row) = look(port, call, key).await?;
+    call.begin_anew();
+    changed(port, settings, key, row).map_err(|invalid| call.fail(invalid.into()))
+}
+
+/// Reads the row as a record that may be changed.
+fn changed(
+    port: &mut impl Port,
+    settings: &Settings,
+    key: &LockKey,
+    row: Option<Item>,
+) -> Result<(Option<Record>, u64), InvalidRecord> {
     if row.as_ref().is_some_and(|row| row.get(schema::KEPT_UNTIL).is_some()) {
         let found = "of idempotent work, which cannot be frozen".to_owned();
-        return Err(InvalidRecord::of(key, &settings.schema, schema::KEPT_UNTIL, found).into());
+        return Err(InvalidRecord::of(key, &settings.schema, schema::KEPT_UNTIL, found));
     }
     let record = row.map(|row| Record::read_to_hold(row, &settings.schema)).transpose()?;
     let at = next(port, settings, key, record.as_ref())?;
@@ -248,43 +255,37 @@ async fn single_write(
     action: impl Fn(u64) -> Action,
     is_done: impl Fn(Option<&Item>) -> bool,
 ) -> Result<bool, Failure> {
-    let mut is_unknown = false;
-    let applied = exactly(port, key, action, is_done, &mut is_unknown).await?;
-    if is_unknown && !applied { Err(Failure::OutcomeUnknown) } else { Ok(applied) }
+    let mut call = Call::new();
+    let applied = exactly(port, &mut call, key, action, is_done).await?;
+    if call.is_unknown() && !applied { Err(Failure::OutcomeUnknown) } else { Ok(applied) }
 }
 
 /// Sends a write of exactly one version, until it is known what became of it. Returns whether the row has what was wanted:
-/// the write was applied, or the row that refused it shows that. `is_unknown` becomes true when an attempt has no response.
+/// the write was applied, or the row that refused it shows that.
 async fn exactly(
     port: &mut impl Port,
+    call: &mut Call,
     key: &LockKey,
     action: impl Fn(u64) -> Action,
     is_done: impl Fn(Option<&Item>) -> bool,
-    is_unknown: &mut bool,
 ) -> Result<bool, Failure> {
-    let mut retry = Retry::new();
     loop {
-        let now = match retry.ready(port).await {
-            Ok(now) => now,
-            Err(_) if retry.was_throttled() && !*is_unknown => return Err(Failure::Throttled),
-            Err(_) => return Err(Failure::OutcomeUnknown),
-        };
+        let now = call.ready(port).await?;
         let (_, answer) = port.send(Request::alone(key.clone(), action(now.wall.written))).await;
         match answer {
             Answer::Applied(_) => return Ok(true),
-            Answer::ConditionFailed(row) => return Ok(is_done(row.as_ref())),
-            Answer::Rejected(_) if *is_unknown => return Err(Failure::OutcomeUnknown),
-            Answer::Rejected(rejection) => return Err(Failure::Rejected(rejection)),
-            Answer::Throttled => retry.throttled(),
+            Answer::ConditionFailed(row) => {
+                call.answered();
+                return Ok(is_done(row.as_ref()));
+            }
+            Answer::Rejected(rejection) => return Err(call.fail(Failure::Rejected(rejection))),
+            Answer::Throttled => call.throttled(),
             Answer::Unknown
             | Answer::InProgress
             | Answer::Cancelled(_)
             | Answer::Refused(_)
             | Answer::Found(_)
-            | Answer::FoundAll(_) => {
-                *is_unknown = true;
-                retry.repeat();
-            }
+            | Answer::FoundAll(_) => call.no_response(),
         }
     }
 }

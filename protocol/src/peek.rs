@@ -1,6 +1,6 @@
 //! Peek: reads who holds a lock, and changes nothing.
 
-use super::backoff::Retry;
+use super::call::Call;
 use super::failure::Failure;
 use super::key::LockKey;
 use super::port::Port;
@@ -21,7 +21,7 @@ pub async fn peek_all(
     settings: &Settings,
     keys: &[LockKey],
 ) -> Result<Vec<Option<Record>>, Failure> {
-    let rows = read_rows(port, &mut Retry::new(), keys).await?;
+    let rows = read_rows(port, &mut Call::new(), keys).await?;
     let record = |(_, row): (_, Option<Item>)| Ok(row.map(|row| Record::read(row, &settings.schema)).transpose()?);
     rows.into_iter().map(record).collect()
 }

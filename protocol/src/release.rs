@@ -24,13 +24,13 @@
 //! When another grant is on the row and every earlier Release of this call had a response, the lock was lost before.
 //! When one of them had no response, it may have been applied, and the other grant may have followed it.
 
-use super::backoff::Retry;
+use super::call::Call;
 use super::failure::Failure;
 use super::holding::Holding;
 use super::key::LockKey;
 use super::line::{Line, LineSeen};
 use super::port::{Answer, Now, Port, Rejection};
-use super::read::{NotSeen, look};
+use super::read::look;
 use super::record::{Record, is_settled};
 use super::request::{Action, DataChange, Request, Scope};
 use super::schema;
@@ -79,11 +79,11 @@ pub async fn release(
 ) -> Result<Released, Failure> {
     let scope = Scope::Mine { grant: holding.newest.grant, up_to: holding.seen, token: Some(holding.token) };
     let held = Held { holding, or_later_grant_of_owner: options.or_later_grant_of_owner };
-    let mut call = Call::new(settings, &holding.key, held, options);
-    call.newest = Some(holding.newest.stamp);
-    call.keep = holding.keep;
-    call.line = holding.line;
-    call.until_released(port, scope).await
+    let mut releasing = Releasing::new(settings, &holding.key, held, options);
+    releasing.newest = Some(holding.newest.stamp);
+    releasing.keep = holding.keep;
+    releasing.line = holding.line;
+    releasing.until_released(port, scope).await
 }
 
 /// Releases whatever this workflow holds on this key, after the workflow has ended. Skips owners that `spared`
@@ -96,10 +96,10 @@ pub async fn release_workflow(
     spared: impl Fn(&str) -> bool + Send,
     options: ReleaseOptions,
 ) -> Result<Released, Failure> {
-    let mut call = Call::new(settings, key, Workflows { workflow, spared }, options);
-    match call.look(port).await? {
+    let mut releasing = Releasing::new(settings, key, Workflows { workflow, spared }, options);
+    match releasing.look(port).await? {
         Next::Ended(released) => Ok(released),
-        Next::Release(scope) => call.until_released(port, scope).await,
+        Next::Release(scope) => releasing.until_released(port, scope).await,
     }
 }
 
@@ -168,7 +168,7 @@ impl<S: Fn(&str) -> bool + Send> Whose for Workflows<'_, S> {
     }
 }
 
-struct Call<'a> {
+struct Releasing<'a> {
     settings: &'a Settings,
     key: &'a LockKey,
     whose: Box<dyn Whose + 'a>,
@@ -180,7 +180,7 @@ struct Call<'a> {
     line: Option<LineSeen>,
     /// Why the payload was left out.
     left_out: Option<String>,
-    retry: Retry,
+    call: Call,
     /// The scope of the last release without a response.
     wrote: Option<Scope>,
 }
@@ -191,7 +191,7 @@ enum Next {
     Release(Scope),
 }
 
-impl<'a> Call<'a> {
+impl<'a> Releasing<'a> {
     fn new(settings: &'a Settings, key: &'a LockKey, whose: impl Whose + 'a, options: ReleaseOptions) -> Self {
         Self {
             settings,
@@ -202,14 +202,14 @@ impl<'a> Call<'a> {
             keep: None,
             line: None,
             left_out: None,
-            retry: Retry::new(),
+            call: Call::new(),
             wrote: None,
         }
     }
 
     async fn until_released(&mut self, port: &mut impl Port, mut scope: Scope) -> Result<Released, Failure> {
         loop {
-            let Ok(now) = self.retry.ready(port).await else { return Err(self.out_of_time()) };
+            let now = self.call.ready(port).await?;
             let request = Request::alone(self.key.clone(), self.action(&now, &scope));
             let (_, answer) = port.send(request).await;
             let next = match answer {
@@ -220,19 +220,19 @@ impl<'a> Call<'a> {
                 }
                 Answer::ConditionFailed(Some(row)) | Answer::Found(Some(row)) => self.decide(Some(row))?,
                 Answer::ConditionFailed(None) | Answer::Found(None) => {
-                    self.retry.repeat();
+                    self.call.repeat();
                     self.look(port).await?
                 }
                 // The row may have become too large, for example. The lock must be freed nevertheless.
                 Answer::Rejected(Rejection::Invalid(message)) if matches!(self.options.data, DataChange::Set(_)) => {
-                    self.retry.repeat();
+                    self.call.repeat();
                     self.options.data = DataChange::Keep;
                     self.left_out = Some(message);
                     continue;
                 }
-                Answer::Rejected(rejection) => return Err(self.unless_unknown(Failure::Rejected(rejection))),
+                Answer::Rejected(rejection) => return Err(self.call.fail(Failure::Rejected(rejection))),
                 Answer::Throttled => {
-                    self.retry.throttled();
+                    self.call.throttled();
                     continue;
                 }
                 Answer::Unknown
@@ -241,7 +241,7 @@ impl<'a> Call<'a> {
                 | Answer::Refused(_)
                 | Answer::FoundAll(_) => {
                     // A release may be applied twice.
-                    self.retry.repeat();
+                    self.call.no_response();
                     self.wrote = Some(scope.clone());
                     continue;
                 }
@@ -272,18 +272,15 @@ impl<'a> Call<'a> {
     }
 
     async fn look(&mut self, port: &mut impl Port) -> Result<Next, Failure> {
-        match look(port, &mut self.retry, self.key).await {
-            Ok((_, row)) => self.decide(row),
-            Err(NotSeen::OutOfTime) => Err(self.out_of_time()),
-            Err(NotSeen::Rejected(rejection)) => Err(self.unless_unknown(Failure::Rejected(rejection))),
-        }
+        let (_, row) = look(port, &mut self.call, self.key).await?;
+        self.decide(row)
     }
 
     /// Decides what the row that refused the release means.
     fn decide(&mut self, row: Option<Item>) -> Result<Next, Failure> {
         let Some(row) = row else {
             // Our own Delete, whose response was lost, leaves no row.
-            let ours = self.options.delete_row && self.wrote.is_some();
+            let ours = self.options.delete_row && self.call.is_unknown();
             return Ok(Next::Ended(if ours { self.released(None) } else { self.gone() }));
         };
         if is_settled(&row) {
@@ -292,10 +289,7 @@ impl<'a> Call<'a> {
         // Once somebody repairs a row that is no lock record, an earlier release may be applied.
         let schema = &self.settings.schema;
         let read = if schema.named_ttl().is_some() { Record::read_to_hold } else { Record::read };
-        let record = match read(row, schema) {
-            Err(_) if self.wrote.is_some() => return Err(Failure::OutcomeUnknown),
-            record => record?,
-        };
+        let record = read(row, schema).map_err(|invalid| self.call.fail(invalid.into()))?;
         // The freeze has to stay, so the row stays too.
         self.options.delete_row &= record.freeze_reason.is_none();
         if let Some(version) = record.own_version {
@@ -305,7 +299,7 @@ impl<'a> Call<'a> {
             Meaning::Free => Next::Ended(self.released(record.believable_line())),
             Meaning::Gone => Next::Ended(self.gone()),
             Meaning::Ours(scope) => {
-                self.retry.repeat();
+                self.call.repeat();
                 Next::Release(scope)
             }
         })
@@ -313,14 +307,6 @@ impl<'a> Call<'a> {
 
     /// The result when the row no longer has this grant.
     fn gone(&self) -> Released {
-        if self.whose.was_held() && self.wrote.is_none() { Released::Lost } else { Released::AlreadyGone }
-    }
-
-    fn out_of_time(&self) -> Failure {
-        if self.retry.was_throttled() { self.unless_unknown(Failure::Throttled) } else { Failure::OutcomeUnknown }
-    }
-
-    fn unless_unknown(&self, failure: Failure) -> Failure {
-        if self.wrote.is_some() { Failure::OutcomeUnknown } else { failure }
+        if self.whose.was_held() && !self.call.is_unknown() { Released::Lost } else { Released::AlreadyGone }
     }
 }

@@ -15,13 +15,13 @@
 //!  └ no response ........................ Renew again, with a newer version
 //! ```
 
-use super::backoff::Retry;
+use super::call::Call;
 use super::failure::Failure;
 use super::holding::{Holding, LeaseValidity};
 use super::instants::{Instants, millis_rounded_up};
 use super::lease::Lease;
 use super::port::{Answer, Now, Port};
-use super::read::{NotSeen, look};
+use super::read::look;
 use super::record::{Record, is_settled};
 use super::request::{Action, DataChange, Request};
 use super::schema;
@@ -57,9 +57,9 @@ pub(super) async fn renew_unless(
     data: &DataChange,
     recognises: impl Fn(&Item) -> bool + Send,
 ) -> Result<Renewed, Failure> {
-    let mut call = Call { retry: Retry::new(), outcome_unknown: false };
+    let mut call = Call::new();
     loop {
-        let Ok(now) = call.retry.ready(port).await else { return Err(call.out_of_time()) };
+        let now = call.ready(port).await?;
         let (action, attempt) = attempt(port, settings, holding, data, &now);
         let (_, answer) = port.send(Request::alone(holding.key.clone(), action)).await;
         let row = match answer {
@@ -67,57 +67,36 @@ pub(super) async fn renew_unless(
                 if attempt.applied(&port.now(), settings, holding, replaced).is_break() {
                     return Ok(Renewed::Renewed);
                 }
-                call.retry.repeat();
+                call.repeat();
                 // It was applied, so a later failure must not say that nothing was.
-                call.outcome_unknown = true;
+                call.may_be_applied();
                 continue;
             }
             Answer::ConditionFailed(Some(row)) | Answer::Found(Some(row)) => Some(row),
             Answer::ConditionFailed(None) | Answer::Found(None) => {
-                call.retry.repeat();
-                match look(port, &mut call.retry, &holding.key).await {
-                    Ok((_, row)) => row,
-                    Err(NotSeen::OutOfTime) => return Err(call.out_of_time()),
-                    Err(NotSeen::Rejected(rejection)) => return Err(call.unless_unknown(Failure::Rejected(rejection))),
-                }
+                call.repeat();
+                look(port, &mut call, &holding.key).await?.1
             }
-            Answer::Rejected(rejection) => return Err(call.unless_unknown(Failure::Rejected(rejection))),
+            Answer::Rejected(rejection) => return Err(call.fail(Failure::Rejected(rejection))),
             Answer::Throttled => {
-                call.retry.throttled();
+                call.throttled();
                 continue;
             }
             Answer::Unknown | Answer::InProgress | Answer::Cancelled(_) | Answer::Refused(_) | Answer::FoundAll(_) => {
                 // Safe to repeat, because the next attempt has a newer stamp of the same grant.
-                call.retry.repeat();
-                call.outcome_unknown = true;
+                call.no_response();
                 continue;
             }
         };
         if row.as_ref().is_some_and(&recognises) {
             return Ok(Renewed::Recognised);
         }
-        call.retry.repeat();
+        call.repeat();
         match adopt(settings, holding, row) {
             // Once somebody repairs the row, an earlier attempt may be applied.
-            Err(Failure::InvalidRecord(_)) if call.outcome_unknown => return Err(Failure::OutcomeUnknown),
+            Err(Failure::InvalidRecord(invalid)) => return Err(call.fail(invalid.into())),
             adopted => adopted?,
         }
-    }
-}
-
-struct Call {
-    retry: Retry,
-    /// An attempt had no response. It may have been applied.
-    outcome_unknown: bool,
-}
-
-impl Call {
-    fn out_of_time(&self) -> Failure {
-        if self.retry.was_throttled() { self.unless_unknown(Failure::Throttled) } else { Failure::OutcomeUnknown }
-    }
-
-    fn unless_unknown(&self, failure: Failure) -> Failure {
-        if self.outcome_unknown { Failure::OutcomeUnknown } else { failure }
     }
 }
 

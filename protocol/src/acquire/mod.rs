@@ -58,7 +58,8 @@ pub use one_of::{AcquiredPlace, Places, WantedPlace, acquire_one_of};
 pub use options::{AcquireOptions, Acquired, HolderSeen, Queueing, Reclaim};
 pub use together::{AcquireAllOptions, AcquiredAll, Blocked, FailedAcquire, WantedLock, acquire_all};
 
-use super::backoff::{Backoff, OutOfTime, Retry, varied};
+use super::backoff::{Backoff, varied};
+use super::call::Call;
 use super::contention::Contention;
 use super::failure::Failure;
 use super::holding::{Holding, PendingCommit};
@@ -95,10 +96,10 @@ async fn acquire_reporting(
     seen: Option<Seen>,
 ) -> (Result<Acquired, Failure>, Option<Version>) {
     let mut purpose = PlainLock;
-    let mut call = Call::new(settings, options, &mut purpose);
-    let ControlFlow::Break(end) = call.until_end(port, seen).await;
-    let newest = call.attempts.last().map(|attempt| attempt.version);
-    let acquired = call.finish(port, end).await.map(|ended| match ended {
+    let mut acquiring = Acquiring::new(settings, options, &mut purpose);
+    let ControlFlow::Break(end) = acquiring.until_end(port, seen).await;
+    let newest = acquiring.attempts.last().map(|attempt| attempt.version);
+    let acquired = acquiring.finish(port, end).await.map(|ended| match ended {
         Ended::Lock(acquired) => acquired,
     });
     (acquired, newest)
@@ -117,9 +118,9 @@ pub(super) async fn acquire_for<U: Purpose>(
     options: AcquireOptions,
     purpose: &mut U,
 ) -> Result<Ended<U::Settled>, Failure> {
-    let mut call = Call::new(settings, options, purpose);
-    let ControlFlow::Break(end) = call.until_end(port, None).await;
-    call.finish(port, end).await
+    let mut acquiring = Acquiring::new(settings, options, purpose);
+    let ControlFlow::Break(end) = acquiring.until_end(port, None).await;
+    acquiring.finish(port, end).await
 }
 
 /// How the requests of a call ended.
@@ -135,22 +136,18 @@ enum End<S> {
 /// `Break` ends the call.
 type Flow<S, T> = ControlFlow<End<S>, T>;
 
-struct Call<'a, U> {
+struct Acquiring<'a, U> {
     settings: &'a Settings,
     options: AcquireOptions,
     purpose: &'a mut U,
     attempts: Attempts,
-    /// A write had no response. It may have been applied, or may still be.
-    outcome_unknown: bool,
+    call: Call,
     watch: Option<HolderWatch>,
     poll: Backoff,
     contention: Contention,
     waiter: Waiter,
-    retry: Retry,
     /// DynamoDB found a write invalid. The cause may be the row as it stands.
     refused_as_invalid: Option<String>,
-    /// How many writes in a row each followed a refusal.
-    follow_ups: u32,
 }
 
 /// What a call sends next.
@@ -168,7 +165,7 @@ enum Next {
 /// The row, or `None` when there is none, with both clocks as they were read after the response.
 type Seen = (Instants, Option<Item>);
 
-impl<'a, U: Purpose> Call<'a, U> {
+impl<'a, U: Purpose> Acquiring<'a, U> {
     fn new(settings: &'a Settings, options: AcquireOptions, purpose: &'a mut U) -> Self {
         let ticket = options.observation.as_ref().and_then(Observation::ticket);
         let waiter = Waiter::with_ticket(ticket.filter(|_| options.queueing != Queueing::Ignored));
@@ -177,14 +174,12 @@ impl<'a, U: Purpose> Call<'a, U> {
             options,
             purpose,
             attempts: Attempts::default(),
-            outcome_unknown: false,
+            call: Call::new(),
             watch: None,
             poll: Backoff::behind_a_holder(),
             contention: Contention::default(),
             waiter,
-            retry: Retry::new(),
             refused_as_invalid: None,
-            follow_ups: 0,
         }
     }
 
@@ -213,7 +208,7 @@ impl<'a, U: Purpose> Call<'a, U> {
             self.waiter.answered(after.shortest_since(now.instants));
             match answer {
                 Answer::Applied(row) if matches!(write, Next::Join) => {
-                    self.retry.answered();
+                    self.call.answered();
                     self.waiter.joined(&row);
                     if row.get(schema::VERSION).is_none() {
                         return self.look(port).await;
@@ -221,26 +216,26 @@ impl<'a, U: Purpose> Call<'a, U> {
                     return ControlFlow::Continue((after, Some(row)));
                 }
                 Answer::Applied(row) => {
-                    self.retry.answered();
+                    self.call.answered();
                     self.applied(&port.now(), row, matches!(write, Next::Grant(Write::Claim)))?;
                     // The response does not contain the attributes that the request asked for.
-                    self.outcome_unknown = true;
+                    self.call.may_be_applied();
                     return self.look(port).await;
                 }
                 Answer::ConditionFailed(Some(row)) | Answer::Found(Some(row)) => {
-                    self.retry.answered();
+                    self.call.answered();
                     return ControlFlow::Continue((after, Some(row)));
                 }
                 // A missing row refuses no Claim, and a reclaim has to know the row. So read it.
                 Answer::ConditionFailed(None) | Answer::Found(None) if self.has_to_look(write) => {
-                    self.retry.throttled();
+                    self.call.throttled();
                     return self.look(port).await;
                 }
                 Answer::ConditionFailed(None) | Answer::Found(None) => {
-                    self.retry.answered();
+                    self.call.answered();
                     return ControlFlow::Continue((after, None));
                 }
-                Answer::Throttled => self.retry.throttled(),
+                Answer::Throttled => self.call.throttled(),
                 Answer::Rejected(Rejection::Invalid(message)) => {
                     self.refused_as_invalid = Some(message);
                     return self.look(port).await;
@@ -253,13 +248,12 @@ impl<'a, U: Purpose> Call<'a, U> {
                 | Answer::FoundAll(_) => {
                     // The row shows what became of a first write, so read it at once. Pause when writes keep failing
                     // while reads succeed.
-                    if self.outcome_unknown {
-                        self.retry.after_pause()
-                    } else {
-                        self.retry.at_once()
+                    match write {
+                        // A ticket whose response was lost is passed like that of a caller that is gone.
+                        Next::Join if self.call.is_unknown() => self.call.after_pause(),
+                        Next::Join => self.call.at_once(),
+                        Next::Grant(_) | Next::ClaimInTurn { .. } => self.call.no_response(),
                     }
-                    // A ticket whose response was lost is passed like that of a caller that is gone.
-                    self.outcome_unknown |= !matches!(write, Next::Join);
                     return self.look(port).await;
                 }
             }
@@ -273,17 +267,17 @@ impl<'a, U: Purpose> Call<'a, U> {
             self.waiter.answered(after.shortest_since(now.instants));
             match answer {
                 Answer::Found(row) | Answer::ConditionFailed(row) => {
-                    self.retry.answered();
+                    self.call.answered();
                     return ControlFlow::Continue((after, row));
                 }
-                Answer::Throttled => self.retry.throttled(),
+                Answer::Throttled => self.call.throttled(),
                 Answer::Rejected(rejection) => return failed(Failure::Rejected(rejection)),
                 Answer::Unknown
                 | Answer::InProgress
                 | Answer::Applied(_)
                 | Answer::Cancelled(_)
                 | Answer::Refused(_)
-                | Answer::FoundAll(_) => self.retry.after_pause(),
+                | Answer::FoundAll(_) => self.call.after_pause(),
             }
         }
     }
@@ -385,7 +379,7 @@ impl<'a, U: Purpose> Call<'a, U> {
         if now.wait_left.is_zero() {
             return ControlFlow::Break(End::Held(self.holder(now, watch)));
         }
-        self.follow_ups = 0;
+        self.call.waits();
         ControlFlow::Continue(None)
     }
 
@@ -442,14 +436,9 @@ impl<'a, U: Purpose> Call<'a, U> {
         }
     }
 
-    /// Prepares the write that follows a refusal. The more of them in a row, the later it is sent.
+    /// Prepares the write that follows a refusal.
     fn follow_up(&mut self, write: Next) -> Flow<U::Settled, Option<Next>> {
-        self.follow_ups += 1;
-        match self.follow_ups {
-            1 => {}
-            2 => self.retry.at_once(),
-            _ => self.retry.after_pause(),
-        }
+        self.call.follow_up();
         ControlFlow::Continue(Some(write))
     }
 
@@ -487,17 +476,16 @@ impl<'a, U: Purpose> Call<'a, U> {
 
     /// Waits until the next request may be sent. Breaks when the caller's time is over.
     async fn ready(&mut self, port: &mut impl Port) -> Flow<U::Settled, Now> {
-        match self.retry.ready(port).await {
+        match self.call.ready(port).await {
             Ok(now) => ControlFlow::Continue(now),
-            Err(OutOfTime) => ControlFlow::Break(self.out_of_time(&port.now())),
+            Err(failure) => ControlFlow::Break(self.out_of_time(&port.now(), failure)),
         }
     }
 
-    fn out_of_time(&self, now: &Now) -> End<U::Settled> {
+    fn out_of_time(&self, now: &Now, failure: Failure) -> End<U::Settled> {
         match &self.watch {
             Some(watch) if !self.may_take(now, watch) => End::Held(self.holder(now, watch)),
-            _ if self.retry.was_throttled() || self.follow_ups > 0 => End::Failed(Failure::Throttled),
-            _ => End::Failed(Failure::OutcomeUnknown),
+            _ => End::Failed(failure),
         }
     }
 
@@ -511,7 +499,7 @@ impl<'a, U: Purpose> Call<'a, U> {
                 self.release(port).await;
                 Err(Failure::InvalidRecord(invalid))
             }
-            End::Held(_) | End::Failed(_) if self.outcome_unknown => {
+            End::Held(_) | End::Failed(_) if self.call.is_unknown() => {
                 self.release(port).await;
                 Err(Failure::OutcomeUnknown)
             }

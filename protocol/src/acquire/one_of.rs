@@ -21,7 +21,8 @@ use super::candidate::Candidate;
 use super::options::{AcquireOptions, Acquired, HolderSeen, Queueing, Reclaim};
 use super::together::FailedAcquire;
 use super::{Seen, acquire_reporting};
-use crate::backoff::{Backoff, OutOfTime, Retry};
+use crate::backoff::Backoff;
+use crate::call::Call;
 use crate::failure::Failure;
 use crate::holding::Holding;
 use crate::instants::Instants;
@@ -109,18 +110,17 @@ pub async fn acquire_one_of(
     options: AcquireOptions,
     wanted: WantedPlace,
 ) -> Result<AcquiredPlace, FailedAcquire> {
-    let mut call = Call {
+    let mut acquiring = AcquiringOne {
         settings,
         options,
         wanted,
         rows: BTreeMap::new(),
         left: Vec::new(),
         poll: Backoff::behind_a_holder(),
-        retry: Retry::new(),
-        attempts: 0,
+        call: Call::new(),
     };
-    let ended = call.until_end(port).await;
-    call.finish(port, ended).await
+    let ended = acquiring.until_end(port).await;
+    acquiring.finish(port, ended).await
 }
 
 /// What the last look showed of a place.
@@ -131,7 +131,7 @@ enum Row {
     Invalid(InvalidRecord),
 }
 
-struct Call<'a> {
+struct AcquiringOne<'a> {
     settings: &'a Settings,
     options: AcquireOptions,
     wanted: WantedPlace,
@@ -140,12 +140,11 @@ struct Call<'a> {
     /// The places whose outcome is unknown, with the newest version that was sent.
     left: Vec<(usize, Version)>,
     poll: Backoff,
-    retry: Retry,
-    /// How many places in a row were tried because a look had shown them to be free.
-    attempts: u32,
+    /// The looks of this call, and its tries of places that a look had shown to be free.
+    call: Call,
 }
 
-impl Call<'_> {
+impl AcquiringOne<'_> {
     async fn until_end(&mut self, port: &mut impl Port) -> Result<AcquiredPlace, Failure> {
         let all: Vec<usize> = (0..self.wanted.places.count()).collect();
         let mut seen = if self.options.reclaim == Reclaim::SameOwner {
@@ -172,13 +171,8 @@ impl Call<'_> {
             let now = port.now();
             let free: Vec<usize> = seen.iter().copied().filter(|place| self.is_free(&now, *place)).collect();
             if !free.is_empty() {
-                self.attempts += 1;
-                match self.attempts {
-                    1 => {}
-                    2 => self.retry.at_once(),
-                    _ => self.retry.after_pause(),
-                }
-                let now = self.ready(port).await?;
+                self.call.follow_up();
+                let now = self.call.ready(port).await?;
                 let place = free[drawn(port, free.len())];
                 if let Some(granted) = self.attempt(port, &now, place).await? {
                     return Ok(granted);
@@ -188,7 +182,7 @@ impl Call<'_> {
                     return self.full(&now);
                 }
             } else {
-                self.attempts = 0;
+                self.call.waits();
                 let pause = self.pause(port, &now, &seen);
                 port.sleep(pause).await;
             }
@@ -257,7 +251,7 @@ impl Call<'_> {
     /// Reads these places, with as many requests as that takes.
     async fn look(&mut self, port: &mut impl Port, places: &[usize]) -> Result<(), Failure> {
         let keys: Vec<LockKey> = places.iter().map(|place| self.wanted.places.key(*place)).collect();
-        let rows = read_rows(port, &mut self.retry, &keys).await?;
+        let rows = read_rows(port, &mut self.call, &keys).await?;
         for (place, (after, row)) in places.iter().zip(rows) {
             let seen = self.seen(*place, after, row);
             self.rows.insert(*place, seen);
@@ -328,12 +322,6 @@ impl Call<'_> {
         let jitter = Duration::from_millis(20).mul_f64(port.random_fraction());
         let pause = self.poll.pause(port);
         pause.min(dead_in.saturating_add(jitter)).min(now.wait_left).max(Duration::from_millis(1))
-    }
-
-    /// Waits until the next request may be sent.
-    async fn ready(&mut self, port: &mut impl Port) -> Result<Now, Failure> {
-        // A place that this call would take is not reported as held.
-        self.retry.ready(port).await.map_err(|OutOfTime| Failure::Throttled)
     }
 
     /// Returns the caller's result. First releases the places that were left, in case a request for one of them was applied

@@ -29,7 +29,8 @@ use super::attempt::{Attempt, Attempts};
 use super::candidate::{Candidate, Write};
 use super::options::{HolderSeen, Reclaim};
 use crate::attributes::{AttributesChange, EarlierNames};
-use crate::backoff::{Backoff, OutOfTime, Retry, varied};
+use crate::backoff::{Backoff, varied};
+use crate::call::Call;
 use crate::contention::Contention;
 use crate::failure::Failure;
 use crate::holding::{Holding, PendingCommit};
@@ -116,23 +117,21 @@ pub async fn acquire_all(
 ) -> Result<AcquiredAll, FailedAcquire> {
     let rows = options.locks.iter().map(|_| Row::Unseen).collect();
     let contentions = vec![Contention::default(); options.locks.len()];
-    let mut call = Call {
+    let mut acquiring = AcquiringAll {
         settings,
         options,
         rows,
         attempts: Attempts::default(),
         tokens: Vec::new(),
         sent: None,
-        outcome_unknown: false,
+        call: Call::new(),
         poll: Backoff::behind_a_holder(),
         contentions,
-        retry: Retry::new(),
         refused_as_invalid: None,
-        follow_ups: 0,
         looks: 0,
     };
-    let ControlFlow::Break(end) = call.until_end(port).await;
-    call.finish(port, end).await
+    let ControlFlow::Break(end) = acquiring.until_end(port).await;
+    acquiring.finish(port, end).await
 }
 
 /// What the call knows of a row.
@@ -170,7 +169,7 @@ struct Sent {
     first: Instants,
 }
 
-struct Call<'a> {
+struct AcquiringAll<'a> {
     settings: &'a Settings,
     options: AcquireAllOptions,
     /// In the order of the keys.
@@ -180,20 +179,16 @@ struct Call<'a> {
     tokens: Vec<(Stamp, u64)>,
     /// The last transaction, while it has no response.
     sent: Option<Sent>,
-    /// A transaction had no response. It may have been applied, or may still be.
-    outcome_unknown: bool,
+    call: Call,
     poll: Backoff,
     /// In the order of the keys.
     contentions: Vec<Contention>,
-    retry: Retry,
     /// DynamoDB found a transaction invalid. The cause may be a row as it stands.
     refused_as_invalid: Option<String>,
-    /// How many transactions in a row each followed a refusal.
-    follow_ups: u32,
     looks: u32,
 }
 
-impl Call<'_> {
+impl AcquiringAll<'_> {
     async fn until_end(&mut self, port: &mut impl Port) -> Flow<Infallible> {
         loop {
             self.write(port).await?;
@@ -217,17 +212,17 @@ impl Call<'_> {
                         self.see(index, after, Some(row))?;
                     }
                     if all_there {
-                        self.retry.answered();
+                        self.call.answered();
                         return ControlFlow::Continue(());
                     }
-                    self.retry.throttled();
+                    self.call.throttled();
                     return self.look(port).await;
                 }
                 // Whoever has a row for a moment is not known to hold its lock. The conditions of a new attempt refuse
                 // what an earlier copy has written.
                 Answer::Throttled => {
                     self.sent = None;
-                    self.retry.throttled();
+                    self.call.throttled();
                 }
                 Answer::Rejected(Rejection::Invalid(message)) => {
                     self.sent = None;
@@ -236,20 +231,14 @@ impl Call<'_> {
                 }
                 Answer::Rejected(rejection) => return failed(Failure::Rejected(rejection)),
                 Answer::InProgress => {
-                    self.retry.in_progress(self.sent.as_ref().map_or(now.instants, |sent| sent.first));
-                    self.outcome_unknown = true;
+                    self.call.in_progress(self.sent.as_ref().map_or(now.instants, |sent| sent.first));
                 }
                 Answer::Unknown
                 | Answer::Cancelled(_)
                 | Answer::ConditionFailed(_)
                 | Answer::Found(_)
                 | Answer::FoundAll(_) => {
-                    if self.outcome_unknown {
-                        self.retry.after_pause();
-                    } else {
-                        self.retry.at_once();
-                    }
-                    self.outcome_unknown = true;
+                    self.call.no_response();
                 }
             }
         }
@@ -339,16 +328,16 @@ impl Call<'_> {
     /// Reads all rows.
     async fn look(&mut self, port: &mut impl Port) -> Flow<()> {
         let keys: Vec<LockKey> = self.options.locks.iter().map(|lock| lock.key.clone()).collect();
-        match read_rows(port, &mut self.retry, &keys).await {
+        match read_rows(port, &mut self.call, &keys).await {
             Ok(rows) => {
                 for (index, (after, row)) in rows.into_iter().enumerate() {
                     self.see(index, after, row)?;
                 }
-                self.retry.answered();
+                self.call.answered();
                 ControlFlow::Continue(())
             }
             Err(Failure::Rejected(rejection)) => failed(Failure::Rejected(rejection)),
-            Err(_) => ControlFlow::Break(self.out_of_time(&port.now())),
+            Err(failure) => ControlFlow::Break(self.out_of_time(&port.now(), failure)),
         }
     }
 
@@ -386,10 +375,10 @@ impl Call<'_> {
             self.still_to_reclaim()?;
             let blocked = self.blocked(&now);
             if blocked.is_empty() {
-                self.follow_up();
+                self.call.follow_up();
                 return ControlFlow::Continue(());
             }
-            self.follow_ups = 0;
+            self.call.waits();
             self.looks += 1;
             if now.wait_left.is_zero() {
                 return ControlFlow::Break(End::Held(self.holders(&now)));
@@ -449,31 +438,17 @@ impl Call<'_> {
         Blocked { by: self.blocked(now).into_iter().filter_map(holder).collect(), looks: self.looks }
     }
 
-    /// Prepares the transaction that follows a refusal. The more of them in a row, the later it is sent.
-    fn follow_up(&mut self) {
-        self.follow_ups += 1;
-        match self.follow_ups {
-            1 => {}
-            2 => self.retry.at_once(),
-            _ => self.retry.after_pause(),
-        }
-    }
-
     /// Waits until the next request may be sent. Breaks when the caller's time is over.
     async fn ready(&mut self, port: &mut impl Port) -> Flow<Now> {
-        match self.retry.ready(port).await {
+        match self.call.ready(port).await {
             Ok(now) => ControlFlow::Continue(now),
-            Err(OutOfTime) => ControlFlow::Break(self.out_of_time(&port.now())),
+            Err(failure) => ControlFlow::Break(self.out_of_time(&port.now(), failure)),
         }
     }
 
-    fn out_of_time(&self, now: &Now) -> End {
+    fn out_of_time(&self, now: &Now, failure: Failure) -> End {
         let blocked = self.holders(now);
-        if !blocked.by.is_empty() {
-            return End::Held(blocked);
-        }
-        let throttled = self.retry.was_throttled() || self.follow_ups > 0;
-        End::Failed(if throttled { Failure::Throttled } else { Failure::OutcomeUnknown }.into())
+        if blocked.by.is_empty() { End::Failed(failure.into()) } else { End::Held(blocked) }
     }
 
     /// Returns the caller's result. Without a grant, first releases the locks in case an attempt was applied, or still
@@ -481,7 +456,7 @@ impl Call<'_> {
     async fn finish(&mut self, port: &mut impl Port, end: End) -> Result<AcquiredAll, FailedAcquire> {
         match end {
             End::Granted(granted) => Ok(granted),
-            End::Held(_) | End::Failed(_) if self.outcome_unknown => {
+            End::Held(_) | End::Failed(_) if self.call.is_unknown() => {
                 self.release(port).await;
                 Err(Failure::OutcomeUnknown.into())
             }

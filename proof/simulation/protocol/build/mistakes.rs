@@ -25,15 +25,15 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "SetSettledByLook",
         file: "acquire/together.rs",
-        find: "self.see(index, after, row)?; } self.retry.answered();",
+        find: "self.see(index, after, row)?; } self.call.answered();",
         put: "
                     self.see(index, after, row)?;
                 }
                 let shown = self.rows.iter().filter_map(|row| row.watch()?.record().own_version);
                 if MISTAKEN && !shown.into_iter().any(|version| self.attempts.have_granted(&version)) {
-                    self.outcome_unknown = false;
+                    self.call.ruled_out();
                 }
-                self.retry.answered();
+                self.call.answered();
         ",
     },
     Edit {
@@ -48,13 +48,13 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "CommitSentAnewAfterConflict",
         file: "commit.rs",
-        find: "Answer::Throttled => self.retry.throttled(),",
+        find: "Answer::Throttled => self.call.throttled(),",
         put: "
             Answer::Throttled => {
                 if MISTAKEN {
                     self.not_applied();
                 }
-                self.retry.throttled();
+                self.call.throttled();
             }
         ",
     },
@@ -215,10 +215,10 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "HeldAfterUnknown",
         file: "acquire/mod.rs",
-        find: "End::Held(_) | End::Failed(_) if self.outcome_unknown => {",
+        find: "End::Held(_) | End::Failed(_) if self.call.is_unknown() => {",
         put: "
-            End::Held(seen) if self.outcome_unknown && MISTAKEN => Ok(Ended::Lock(Acquired::Held(seen))),
-            End::Held(_) | End::Failed(_) if self.outcome_unknown => {
+            End::Held(seen) if self.call.is_unknown() && MISTAKEN => Ok(Ended::Lock(Acquired::Held(seen))),
+            End::Held(_) | End::Failed(_) if self.call.is_unknown() => {
         ",
     },
     Edit {
@@ -234,40 +234,36 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "RenewGivesUpAfterTwoRefusals",
-        file: "backoff.rs",
+        file: "call.rs",
         find: "repeats: bool,",
         put: "pub(super) repeats: bool,",
     },
     Edit {
         name: "RenewGivesUpAfterTwoRefusals",
         file: "renew.rs",
-        find: "call.retry.repeat(); match adopt(settings, holding, row) {",
+        find: "call.repeat(); match adopt(settings, holding, row) {",
         put: "
-            if call.retry.repeats && MISTAKEN {
+            if call.repeats && MISTAKEN {
                 return Err(Failure::Lost);
             }
-            call.retry.repeat();
+            call.repeat();
             match adopt(settings, holding, row) {
         ",
     },
     Edit {
         name: "RenewUnknownIsLost",
         file: "renew.rs",
-        find: "fn out_of_time(&self) -> Failure {",
-        put: "
-            fn out_of_time(&self) -> Failure {
-                if MISTAKEN {
-                    return Failure::Lost;
-                }
-        ",
+        find: "let now = call.ready(port).await?;",
+        put: "let now = call.ready(port).await.map_err(|failure| if MISTAKEN { Failure::Lost } else { failure })?;",
     },
     Edit {
         name: "ReleaseUnknownIsReleased",
         file: "release.rs",
-        find: "let Ok(now) = self.retry.ready(port).await else { return Err(self.out_of_time()) };",
+        find: "let now = self.call.ready(port).await?;",
         put: "
-            let Ok(now) = self.retry.ready(port).await else {
-                return if MISTAKEN { Ok(self.released(None)) } else { Err(self.out_of_time()) };
+            let now = match self.call.ready(port).await {
+                Err(_) if MISTAKEN => return Ok(self.released(None)),
+                now => now?,
             };
         ",
     },
@@ -411,8 +407,11 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "LostTicketIsUnknown",
         file: "acquire/mod.rs",
-        find: "self.outcome_unknown |= !matches!(write, Next::Join);",
-        put: "self.outcome_unknown |= MISTAKEN || !matches!(write, Next::Join);",
+        find: "Next::Join if self.call.is_unknown() => self.call.after_pause(),",
+        put: "
+            Next::Join if MISTAKEN => self.call.no_response(),
+            Next::Join if self.call.is_unknown() => self.call.after_pause(),
+        ",
     },
     Edit {
         name: "JoinOnFreeRowSleeps",
