@@ -158,11 +158,6 @@ impl Call {
         self.follow_ups = 0;
     }
 
-    /// Sends the next request as if it were the first one.
-    pub(crate) fn begin_anew(&mut self) {
-        *self = Self { is_unknown: self.is_unknown, ..Self::new() };
-    }
-
     fn next(&mut self, due: Option<Due>) {
         self.due = due;
         self.is_throttled = false;

@@ -165,8 +165,7 @@ impl<'a, 'b> Committing<'a, 'b> {
                     self.call.in_progress(self.sent.as_ref().map_or(now.instants, |sent| sent.first));
                 }
                 Answer::Unknown | Answer::ConditionFailed(_) | Answer::Found(_) | Answer::FoundAll(_) => {
-                    self.repeat();
-                    self.call.may_be_applied();
+                    self.call.no_response();
                 }
             }
         }
@@ -337,17 +336,12 @@ impl<'a, 'b> Committing<'a, 'b> {
     }
 
     async fn look(&mut self, port: &mut impl Port, index: usize) -> Result<(Instants, Option<Item>), Failure> {
-        self.repeat();
+        self.call.repeat();
         let Some(holding) = self.holdings.get(index) else { return Err(Failure::OutcomeUnknown) };
         look(port, &mut self.call, &holding.key).await.map_err(|failure| match failure {
             Failure::Rejected(_) => self.fail(failure),
             _ => self.out_of_time(),
         })
-    }
-
-    /// Repeats a request: the first time at once, later after a pause.
-    fn repeat(&mut self) {
-        if self.call.is_unknown() { self.call.after_pause() } else { self.call.at_once() }
     }
 
     /// The last transaction was not applied, and no copy of it ever will be.

@@ -119,7 +119,6 @@ pub async fn freeze(
 ) -> Result<bool, Failure> {
     let mut call = Call::new();
     loop {
-        call.begin_anew();
         let (seen, at) = row_to_change(port, &mut call, settings, key).await?;
         if !is_expected(seen.as_ref()) {
             return if call.is_unknown() { Err(Failure::OutcomeUnknown) } else { Ok(false) };
@@ -147,7 +146,6 @@ pub async fn thaw(
 ) -> Result<Option<bool>, Failure> {
     let mut call = Call::new();
     loop {
-        call.begin_anew();
         let (record, at) = row_to_change(port, &mut call, settings, key).await?;
         if !is_expected(record.as_ref()) {
             return if call.is_unknown() { Err(Failure::OutcomeUnknown) } else { Ok(None) };
@@ -168,7 +166,6 @@ async fn row_to_change(
     key: &LockKey,
 ) -> Result<(Option<Record>, u64), Failure> {
     let (_, row) = look(port, call, key).await?;
-    call.begin_anew();
     changed(port, settings, key, row).map_err(|invalid| call.fail(invalid.into()))
 }
 
@@ -276,6 +273,7 @@ async fn exactly(
             Answer::Applied(_) => return Ok(true),
             Answer::ConditionFailed(row) => {
                 call.answered();
+                call.follow_up();
                 return Ok(is_done(row.as_ref()));
             }
             Answer::Rejected(rejection) => return Err(call.fail(Failure::Rejected(rejection))),

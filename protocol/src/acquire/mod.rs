@@ -250,8 +250,7 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
                     // while reads succeed.
                     match write {
                         // A ticket whose response was lost is passed like that of a caller that is gone.
-                        Next::Join if self.call.is_unknown() => self.call.after_pause(),
-                        Next::Join => self.call.at_once(),
+                        Next::Join => self.call.repeat(),
                         Next::Grant(_) | Next::ClaimInTurn { .. } => self.call.no_response(),
                     }
                     return self.look(port).await;

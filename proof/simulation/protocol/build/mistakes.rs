@@ -407,10 +407,10 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "LostTicketIsUnknown",
         file: "acquire/mod.rs",
-        find: "Next::Join if self.call.is_unknown() => self.call.after_pause(),",
+        find: "Next::Join => self.call.repeat(),",
         put: "
             Next::Join if MISTAKEN => self.call.no_response(),
-            Next::Join if self.call.is_unknown() => self.call.after_pause(),
+            Next::Join => self.call.repeat(),
         ",
     },
     Edit {
