@@ -26,9 +26,9 @@ STOREYS = {
         # Operations.
         ["acquire", "commit", "once", "operator", "peek", "release", "renew"],
         # What they share.
-        ["backoff", "contention", "failure", "observation", "purpose", "read", "saved", "steps"],
+        ["backoff", "call", "contention", "failure", "observation", "purpose", "read", "saved", "steps"],
         # Requests, and rows.
-        ["expression", "holding", "port", "record", "request", "settings"],
+        ["expression", "holding", "port", "record", "reply", "request", "settings"],
         # What these are made of.
         ["attributes", "clock_bounds", "instants", "invalid", "key", "lease", "line", "schema", "value", "version"],
     ],

@@ -7,6 +7,7 @@ use super::backoff::Backoff;
 use super::failure::Failure;
 use super::instants::Instants;
 use super::port::{Now, Port};
+use super::reply::Fault;
 use std::time::Duration;
 
 /// The shortest pause while DynamoDB works on a transaction. A longer one ends when DynamoDB can recover it.
@@ -70,7 +71,7 @@ impl Call {
             }
         };
         self.due = Some(Due::AtOnce);
-        port.sleep(pause.min(now.time_left)).await;
+        port.sleep(&now, pause.min(now.time_left)).await;
         let now = port.now();
         if now.time_left.is_zero() { Err(self.out_of_time()) } else { Ok(now) }
     }
@@ -99,6 +100,26 @@ impl Call {
     /// No write of this call was applied, and none of them ever will be.
     pub(crate) fn ruled_out(&mut self) {
         self.is_unknown = false;
+    }
+
+    /// A write has no reply. Fails where a retry would too.
+    pub(crate) fn write_failed(&mut self, fault: Fault) -> Result<(), Failure> {
+        match fault {
+            Fault::Throttled => self.throttled(),
+            Fault::Unknown => self.no_response(),
+            Fault::Rejected(rejection) => return Err(self.fail(Failure::Rejected(rejection))),
+        }
+        Ok(())
+    }
+
+    /// A read has no reply. Fails where a retry would too.
+    pub(crate) fn read_failed(&mut self, fault: Fault) -> Result<(), Failure> {
+        match fault {
+            Fault::Throttled => self.throttled(),
+            Fault::Unknown => self.after_pause(),
+            Fault::Rejected(rejection) => return Err(self.fail(Failure::Rejected(rejection))),
+        }
+        Ok(())
     }
 
     /// A write had no response. Sends the next request like a [repetition](Call::repeat).

@@ -40,10 +40,11 @@ use super::call::Call;
 use super::failure::Failure;
 use super::holding::{Holding, LeaseValidity, PendingCommit};
 use super::instants::Instants;
-use super::port::{Answer, FailedWrite, Now, Port};
+use super::port::{Now, Port};
 use super::read::look;
 use super::record::{Record, is_settled};
 use super::renew::{self, Renewed, renew_unless};
+use super::reply::{FailedWrite, Refusal, Reply, Transacted, Written};
 use super::request::{Action, DataChange, REPEATABLE, Request, Scope, StoredOutcome, TransactionId};
 use super::schema;
 use super::settings::Settings;
@@ -133,9 +134,6 @@ struct Sent {
     renewals: Vec<Option<renew::Attempt>>,
 }
 
-/// The rows that refused a transaction, each with the position of its lock.
-type Refusing = Vec<(usize, Option<Item>)>;
-
 impl<'a, 'b> Committing<'a, 'b> {
     fn new(settings: &'a Settings, holdings: &'a mut [&'b mut Holding], ending: Ending) -> Self {
         Self { settings, holdings, ending, call: Call::new(), sent: None, cancelled: None }
@@ -145,27 +143,27 @@ impl<'a, 'b> Committing<'a, 'b> {
         loop {
             let Ok(now) = self.call.ready(port).await else { return Err(self.out_of_time().into()) };
             let requests = self.transaction(port, &now)?;
-            let (after, answer) = self.send(port, requests).await;
-            match answer {
-                Answer::Applied(_) => return self.committed(port).await,
-                Answer::Refused(rows) => {
-                    let (after, refusing) = self.refusing(port, after, rows).await?;
-                    if self.is_ours(after, refusing)? {
+            let (after, reply) = self.send(port, &now, requests).await;
+            match reply {
+                Ok(Transacted::Applied) => return self.committed(port).await,
+                Ok(Transacted::Refused(refusals)) => {
+                    let (after, refusals) = self.with_rows(port, after, refusals).await?;
+                    if self.is_ours(after, refusals)? {
                         return self.committed(port).await;
                     }
                 }
-                Answer::Cancelled(failed) => {
+                Ok(Transacted::Cancelled(failed)) => {
                     if self.ruled_out(port, failed).await? {
                         return self.committed(port).await;
                     }
                 }
-                Answer::Rejected(rejection) => return Err(self.fail(Failure::Rejected(rejection)).into()),
-                Answer::Throttled => self.call.throttled(),
-                Answer::InProgress => {
+                Ok(Transacted::InProgress) => {
                     self.call.in_progress(self.sent.as_ref().map_or(now.instants, |sent| sent.first));
                 }
-                Answer::Unknown | Answer::ConditionFailed(_) | Answer::Found(_) | Answer::FoundAll(_) => {
-                    self.call.no_response();
+                Err(fault) => {
+                    if let Err(failure) = self.call.write_failed(fault) {
+                        return Err(self.fail(failure).into());
+                    }
                 }
             }
         }
@@ -209,46 +207,42 @@ impl<'a, 'b> Committing<'a, 'b> {
         matches!(self.ending, Ending::Settled { alone: true, .. })
     }
 
-    async fn send(&self, port: &mut impl Port, requests: Vec<Request>) -> (Instants, Answer) {
-        let (after, answer) = match <[Request; 1]>::try_from(requests) {
-            Ok([request]) if self.is_alone() => port.send(request).await,
-            Ok(request) => port.send_together(request.into()).await,
-            Err(requests) => port.send_together(requests).await,
-        };
-        match answer {
-            Answer::ConditionFailed(row) => (after, Answer::Refused(vec![Some(row)])),
-            answer => (after, answer),
+    async fn send(&self, port: &mut impl Port, now: &Now, requests: Vec<Request>) -> (Instants, Reply<Transacted>) {
+        match <[Request; 1]>::try_from(requests) {
+            Ok([request]) if self.is_alone() => {
+                let (after, reply) = port.write(now, request).await;
+                let transacted = reply.map(|written| match written {
+                    Written::Applied(_) => Transacted::Applied,
+                    Written::Refused(row) => Transacted::Refused(vec![Refusal { index: 0, row }]),
+                });
+                (after, transacted)
+            }
+            Ok(request) => port.transact(now, request.into()).await,
+            Err(requests) => port.transact(now, requests).await,
         }
     }
 
-    /// The rows of a refusal. Reads those that did not come with it.
-    async fn refusing(
+    /// Reads the rows that did not come with the refusal.
+    async fn with_rows(
         &mut self,
         port: &mut impl Port,
         mut after: Instants,
-        rows: Vec<Option<Option<Item>>>,
-    ) -> Result<(Instants, Refusing), Failure> {
-        let mut refusing = Vec::new();
-        for (index, row) in rows.into_iter().enumerate().filter_map(|(index, row)| Some((index, row?))) {
-            let row = match row {
-                Some(row) => Some(row),
-                None => {
-                    let (read, row) = self.look(port, index).await?;
-                    after = read;
-                    row
-                }
-            };
-            refusing.push((index, row));
+        mut refusals: Vec<Refusal>,
+    ) -> Result<(Instants, Vec<Refusal>), Failure> {
+        for Refusal { index, row } in &mut refusals {
+            if row.is_none() {
+                (after, *row) = self.look(port, *index).await?;
+            }
         }
-        Ok((after, refusing))
+        Ok((after, refusals))
     }
 
     /// The condition of a lock did not hold, so this transaction was not applied. It never will be, because a row is past
     /// its version, lease and end. Returns whether an earlier copy had been applied. Fails unless the locks are still
     /// ours.
-    fn is_ours(&mut self, after: Instants, refusing: Refusing) -> Result<bool, FailedCommit> {
+    fn is_ours(&mut self, after: Instants, refusals: Vec<Refusal>) -> Result<bool, FailedCommit> {
         let any = |of: &dyn Fn(usize, &Item) -> bool| {
-            refusing.iter().any(|(index, row)| row.as_ref().is_some_and(|row| of(*index, row)))
+            refusals.iter().any(|Refusal { index, row }| row.as_ref().is_some_and(|row| of(*index, row)))
         };
         if any(&|index, row| self.has_written(index, row)) {
             return Ok(true);
@@ -258,13 +252,13 @@ impl<'a, 'b> Committing<'a, 'b> {
             return Err(self.untold().into());
         }
         let is_unreadable = |row: &Option<Item>| row.as_ref().is_some_and(|row| self.is_unreadable(row));
-        if self.call.is_unknown() && refusing.iter().all(|(_, row)| is_unreadable(row)) {
+        if self.call.is_unknown() && refusals.iter().all(|refusal| is_unreadable(&refusal.row)) {
             // An unreadable row does not prove that it is past this transaction. Once somebody repairs the row, an
             // earlier copy may be applied.
             return Err(Failure::OutcomeUnknown.into());
         }
         self.not_applied();
-        self.adopt(refusing)?;
+        self.adopt(refusals)?;
         if let Some(failed) = self.cancelled.take() {
             return Err(Failure::Cancelled(failed).into());
         }
@@ -273,10 +267,10 @@ impl<'a, 'b> Committing<'a, 'b> {
     }
 
     /// Adopts what copies of ours wrote. Fails when a lock is lost, or when a row is no lock record.
-    fn adopt(&mut self, refusing: Refusing) -> Result<(), FailedCommit> {
+    fn adopt(&mut self, refusals: Vec<Refusal>) -> Result<(), FailedCommit> {
         let mut failed = None;
         let mut lost = Vec::new();
-        for (index, row) in refusing {
+        for Refusal { index, row } in refusals {
             let Some(holding) = self.holdings.get_mut(index) else { continue };
             match renew::adopt(self.settings, holding, row) {
                 Ok(()) => {}

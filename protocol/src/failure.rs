@@ -1,8 +1,8 @@
 //! Why an operation failed: one list for all operations, and the text of each failure.
 
 use super::key::LockKey;
-use super::port::{FailedWrite, Rejection};
 use super::record::{InvalidRecord, quoted};
+use super::reply::{FailedWrite, Rejection};
 use std::fmt;
 
 /// Why an operation failed. Each operation returns only those that can happen to it.

@@ -71,6 +71,7 @@
 //! | `attributes` | additional attributes, and how the next grant removes them |
 //! | `expression` | the requests as DynamoDB expressions |
 //! | `port`, `steps` | what an operation needs from outside, and how to run an operation step by step |
+//! | `reply` | what a response means |
 
 #![allow(missing_docs, reason = "docs that only repeat a name are left out")]
 
@@ -99,6 +100,7 @@ mod read;
 mod record;
 mod release;
 mod renew;
+mod reply;
 mod request;
 mod saved;
 pub mod schema;
@@ -130,12 +132,13 @@ pub use observation::Observation;
 pub use once::{OnceRecord, peek_once};
 pub use operator::{Broken, WorkReset, break_lock, freeze, reset, thaw};
 pub use peek::{peek, peek_all};
-pub use port::{Answer, FailedWrite, Now, Port, Rejection, ServerTime, WallClock};
+pub use port::{Now, Port, ServerTime, WallClock};
 #[doc(hidden)]
 pub use record::quoted;
 pub use record::{InvalidRecord, Record, is_settled};
 pub use release::{ReleaseOptions, Released, release, release_workflow};
 pub use renew::renew;
+pub use reply::{FailedWrite, Fault, Refusal, Rejection, Reply, RowRead, Transacted, Written};
 pub use request::{
     Action, DataChange, FrozenRow, LineRule, NewGrant, NextToken, OnceClaim, Request, Scope, StoredOutcome,
     TransactionId,
@@ -143,6 +146,6 @@ pub use request::{
 pub use saved::SavedLock;
 pub use schema::{Schema, Ttl};
 pub use settings::{LARGEST_ITEM, LONGEST_NAME, Settings};
-pub use steps::{Driven, Step, Steps};
+pub use steps::{Answer, Driven, Sent, Step, Steps};
 pub use value::{Item, Value};
 pub use version::{Grant, OURS, Stamp, Version};

@@ -64,9 +64,10 @@
 use super::call::Call;
 use super::failure::Failure;
 use super::key::LockKey;
-use super::port::{Answer, Port};
+use super::port::Port;
 use super::read::{look, row};
 use super::record::{InvalidRecord, Record};
+use super::reply::Written;
 use super::request::{Action, FrozenRow, Request, StoredOutcome};
 use super::schema;
 use super::settings::Settings;
@@ -268,22 +269,15 @@ async fn exactly(
 ) -> Result<bool, Failure> {
     loop {
         let now = call.ready(port).await?;
-        let (_, answer) = port.send(Request::alone(key.clone(), action(now.wall.written))).await;
-        match answer {
-            Answer::Applied(_) => return Ok(true),
-            Answer::ConditionFailed(row) => {
+        let (_, reply) = port.write(&now, Request::alone(key.clone(), action(now.wall.written))).await;
+        match reply {
+            Ok(Written::Applied(_)) => return Ok(true),
+            Ok(Written::Refused(row)) => {
                 call.answered();
                 call.follow_up();
                 return Ok(is_done(row.as_ref()));
             }
-            Answer::Rejected(rejection) => return Err(call.fail(Failure::Rejected(rejection))),
-            Answer::Throttled => call.throttled(),
-            Answer::Unknown
-            | Answer::InProgress
-            | Answer::Cancelled(_)
-            | Answer::Refused(_)
-            | Answer::Found(_)
-            | Answer::FoundAll(_) => call.no_response(),
+            Err(fault) => call.write_failed(fault)?,
         }
     }
 }

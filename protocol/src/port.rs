@@ -6,12 +6,16 @@
 use super::clock_bounds::{ClockBounds, DEFAULT_SKEW};
 use super::instants::{Instants, millis_rounded_up};
 use super::key::LockKey;
+use super::reply::{Reply, RowRead, Transacted, Written};
 use super::request::Request;
 use super::value::Item;
 use std::future::Future;
 use std::time::Duration;
 
 /// What an operation needs from outside.
+///
+/// Each request and each pause is given the reading of the clocks by which the operation has decided it: what it writes counts
+/// from there, and it waits no longer than the caller's time that was left then.
 pub trait Port: Send {
     /// Reads the clocks and the rest of the caller's time.
     fn now(&mut self) -> Now;
@@ -19,18 +23,28 @@ pub trait Port: Send {
     /// Draws 16 random bytes.
     fn random(&mut self) -> [u8; 16];
 
-    /// Sends a request that goes alone, once. Returns both clocks as they were read after the response, and the
-    /// response.
-    fn send(&mut self, request: Request) -> impl Future<Output = (Instants, Answer)> + Send;
+    /// Sends a write that goes alone, once. Returns both clocks as they were read after the response.
+    fn write(&mut self, now: &Now, request: Request) -> impl Future<Output = (Instants, Reply<Written>)> + Send;
 
     /// Sends a transaction once: these requests, which all have its id, with the caller's own writes.
-    fn send_together(&mut self, requests: Vec<Request>) -> impl Future<Output = (Instants, Answer)> + Send;
+    fn transact(
+        &mut self,
+        now: &Now,
+        requests: Vec<Request>,
+    ) -> impl Future<Output = (Instants, Reply<Transacted>)> + Send;
 
-    /// Reads the rows of these locks once: 100 at most, none of them twice.
-    fn read_all(&mut self, keys: Vec<LockKey>) -> impl Future<Output = (Instants, Answer)> + Send;
+    /// Reads the row of this lock once.
+    fn read(&mut self, now: &Now, key: LockKey) -> impl Future<Output = (Instants, Reply<Option<Item>>)> + Send;
+
+    /// Reads the rows of these locks once: 100 at most, none of them twice. The reply is in their order.
+    fn read_all(
+        &mut self,
+        now: &Now,
+        keys: Vec<LockKey>,
+    ) -> impl Future<Output = (Instants, Reply<Vec<RowRead>>)> + Send;
 
     /// Waits for this long.
-    fn sleep(&mut self, pause: Duration) -> impl Future<Output = ()> + Send;
+    fn sleep(&mut self, now: &Now, pause: Duration) -> impl Future<Output = ()> + Send;
 
     /// Draws the random part of a stamp.
     fn random_u64(&mut self) -> u64 {
@@ -122,113 +136,6 @@ pub struct WallClock {
     pub trusted: bool,
 }
 
-/// The response to a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The write was applied. Contains the attributes that the request asked for.
-    Applied(Item),
-    /// The condition did not hold. Contains the row, if there is one.
-    ConditionFailed(Option<Item>),
-    /// The response to a read. Contains the row, if there is one.
-    Found(Option<Item>),
-    /// The response to a transaction that was not applied. For each of its requests, in their order: the row for which
-    /// the condition did not hold, if there is one. `None` where it is not known that the condition did not hold.
-    Refused(Vec<Option<Option<Item>>>),
-    /// The response to a read of several rows. For each key, in their order: the row, if there is one. `None` where
-    /// DynamoDB has not read the row.
-    FoundAll(Vec<Option<Option<Item>>>),
-    /// Not applied: DynamoDB cancelled the transaction because of the caller's own writes.
-    Cancelled(Vec<FailedWrite>),
-    /// Not applied, but a retry may succeed: the request was throttled, or another transaction has the row.
-    Throttled,
-    /// Not applied, and a retry would fail in the same way.
-    Rejected(Rejection),
-    /// It is unknown whether the transaction was applied: DynamoDB still works on an earlier copy of it.
-    InProgress,
-    /// It is unknown whether the request was applied: there was no usable response, or DynamoDB failed internally.
-    Unknown,
-}
-
-/// One of the caller's writes that made DynamoDB cancel a transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailedWrite {
-    /// The position among the caller's writes, from 0.
-    pub index: usize,
-    /// DynamoDB's code, such as `ConditionalCheckFailed`.
-    pub code: String,
-    /// DynamoDB's message.
-    pub message: Option<String>,
-}
-
-/// Why DynamoDB rejected the request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rejection {
-    /// DynamoDB found the request invalid, by itself or together with the row.
-    Invalid(String),
-    /// The table is missing, or has another key schema.
-    Table(String),
-    /// Credentials or permissions are missing.
-    Denied(String),
-}
-
-impl Answer {
-    /// Returns the meaning of a DynamoDB error, from its code and message. Use it only for a response with a status
-    /// of 400 to 499. Any other response, and any unlisted code, is [`Unknown`](Answer::Unknown). A failed condition
-    /// cannot be told by its code alone; see [`ConditionFailed`](Answer::ConditionFailed).
-    pub fn of_error(code: Option<&str>, message: Option<&str>) -> Self {
-        let text = || message.or(code).unwrap_or("no reason was given").to_owned();
-        match code {
-            Some(
-                "ProvisionedThroughputExceededException"
-                | "ThrottlingException"
-                | "Throttling"
-                | "RequestLimitExceeded"
-                | "TransactionConflictException"
-                | "ReplicatedWriteConflictException"
-                | "ResourceInUseException",
-            ) => Answer::Throttled,
-            Some("TransactionInProgressException") => Answer::InProgress,
-            Some("ResourceNotFoundException") => Answer::Rejected(Rejection::Table(text())),
-            Some("ValidationException") if is_about_the_key(message) => Answer::Rejected(Rejection::Table(text())),
-            Some(
-                "ValidationException"
-                | "ItemCollectionSizeLimitExceededException"
-                | "SerializationException"
-                | "IdempotentParameterMismatchException",
-            ) => Answer::Rejected(Rejection::Invalid(text())),
-            Some(
-                "AccessDeniedException"
-                | "AccessDenied"
-                | "UnrecognizedClientException"
-                | "InvalidSignatureException"
-                | "IncompleteSignatureException"
-                | "IncompleteSignature"
-                | "MissingAuthenticationToken"
-                | "MissingAuthenticationTokenException"
-                | "InvalidClientTokenId"
-                | "ExpiredTokenException"
-                | "ExpiredToken"
-                | "OptInRequired",
-            ) => Answer::Rejected(Rejection::Denied(text())),
-            _ => Answer::Unknown,
-        }
-    }
-}
-
-/// Whether the table has other key attributes than this client is configured with, or of another type.
-fn is_about_the_key(message: Option<&str>) -> bool {
-    let message = message.unwrap_or_default();
-    [
-        "key element does not match the schema",
-        "required keys was not given a value",
-        "number of conditions on the keys",
-        // A key attribute of another type.
-        "Type mismatch for key",
-    ]
-    .iter()
-    .any(|known| message.contains(known))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,16 +155,5 @@ mod tests {
         let without = ClockBounds::default().with_max_clock_skew(None);
         // By its own clock, which is far behind, 9 s are left.
         assert_eq!(now.until_end(Instants::default(), 2_000, 11_000, &without), DEFAULT_SKEW);
-    }
-
-    #[test]
-    fn a_key_attribute_of_another_type_is_a_matter_of_the_table() {
-        for message in [
-            "The provided key element does not match the schema",
-            "One or more parameter values were invalid: Type mismatch for key pk expected: N actual: S",
-        ] {
-            let answer = Answer::of_error(Some("ValidationException"), Some(message));
-            assert!(matches!(answer, Answer::Rejected(Rejection::Table(_))), "{message}: {answer:?}");
-        }
     }
 }

@@ -4,8 +4,8 @@ use super::call::Call;
 use super::failure::Failure;
 use super::instants::Instants;
 use super::key::LockKey;
-use super::port::{Answer, Port};
-use super::request::{Action, Request};
+use super::port::Port;
+use super::reply::RowRead;
 use super::value::Item;
 
 /// How many rows one request reads.
@@ -26,23 +26,25 @@ pub(super) async fn read_rows(
             if unread.is_empty() {
                 break;
             }
-            call.ready(port).await?;
+            let now = call.ready(port).await?;
             let asked = unread.iter().map(|index| keys[*index].clone()).collect();
-            let (after, answer) = port.read_all(asked).await;
-            match answer {
-                Answer::FoundAll(answered) => {
+            let (after, reply) = port.read_all(&now, asked).await;
+            match reply {
+                Ok(read) => {
                     call.answered();
-                    for (index, row) in unread.into_iter().zip(answered) {
-                        found[index] = row.map(|row| (after, row));
+                    for (index, row) in unread.into_iter().zip(read) {
+                        found[index] = match row {
+                            RowRead::Unread => None,
+                            RowRead::Missing => Some((after, None)),
+                            RowRead::Row(item) => Some((after, Some(item))),
+                        };
                     }
                     if found.iter().any(Option::is_none) {
                         // DynamoDB leaves keys unprocessed when it throttles.
                         call.throttled();
                     }
                 }
-                Answer::Rejected(rejection) => return Err(call.fail(Failure::Rejected(rejection))),
-                Answer::Throttled => call.throttled(),
-                _ => call.after_pause(),
+                Err(fault) => call.read_failed(fault)?,
             }
         }
         rows.extend(found.into_iter().flatten());
@@ -63,19 +65,11 @@ pub(super) async fn look(
     key: &LockKey,
 ) -> Result<(Instants, Option<Item>), Failure> {
     loop {
-        call.ready(port).await?;
-        let (after, answer) = port.send(Request::alone(key.clone(), Action::Peek)).await;
-        match answer {
-            Answer::Found(row) => return Ok((after, row)),
-            Answer::Rejected(rejection) => return Err(call.fail(Failure::Rejected(rejection))),
-            Answer::Throttled => call.throttled(),
-            Answer::Unknown
-            | Answer::InProgress
-            | Answer::Applied(_)
-            | Answer::ConditionFailed(_)
-            | Answer::Cancelled(_)
-            | Answer::Refused(_)
-            | Answer::FoundAll(_) => call.after_pause(),
+        let now = call.ready(port).await?;
+        let (after, reply) = port.read(&now, key.clone()).await;
+        match reply {
+            Ok(row) => return Ok((after, row)),
+            Err(fault) => call.read_failed(fault)?,
         }
     }
 }

@@ -29,9 +29,10 @@ use super::failure::Failure;
 use super::holding::Holding;
 use super::key::LockKey;
 use super::line::{Line, LineSeen};
-use super::port::{Answer, Now, Port, Rejection};
+use super::port::{Now, Port};
 use super::read::look;
 use super::record::{Record, is_settled};
+use super::reply::{Fault, Rejection, Written};
 use super::request::{Action, DataChange, Request, Scope};
 use super::schema;
 use super::settings::Settings;
@@ -211,38 +212,33 @@ impl<'a> Releasing<'a> {
         loop {
             let now = self.call.ready(port).await?;
             let request = Request::alone(self.key.clone(), self.action(&now, &scope));
-            let (_, answer) = port.send(request).await;
-            let next = match answer {
-                Answer::Applied(row) => {
+            let (_, reply) = port.write(&now, request).await;
+            let next = match reply {
+                Ok(Written::Applied(row)) => {
                     // A response without a version contains no row.
                     let line = row.get(schema::VERSION).and_then(|_| Line::of_row(&row));
                     return Ok(self.released(line));
                 }
-                Answer::ConditionFailed(Some(row)) | Answer::Found(Some(row)) => self.decide(Some(row))?,
-                Answer::ConditionFailed(None) | Answer::Found(None) => {
+                Ok(Written::Refused(Some(row))) => self.decide(Some(row))?,
+                Ok(Written::Refused(None)) => {
                     self.call.repeat();
                     self.look(port).await?
                 }
                 // The row may have become too large, for example. The lock must be freed nevertheless.
-                Answer::Rejected(Rejection::Invalid(message)) if matches!(self.options.data, DataChange::Set(_)) => {
+                Err(Fault::Rejected(Rejection::Invalid(message)))
+                    if matches!(self.options.data, DataChange::Set(_)) =>
+                {
                     self.call.repeat();
                     self.options.data = DataChange::Keep;
                     self.left_out = Some(message);
                     continue;
                 }
-                Answer::Rejected(rejection) => return Err(self.call.fail(Failure::Rejected(rejection))),
-                Answer::Throttled => {
-                    self.call.throttled();
-                    continue;
-                }
-                Answer::Unknown
-                | Answer::InProgress
-                | Answer::Cancelled(_)
-                | Answer::Refused(_)
-                | Answer::FoundAll(_) => {
+                Err(fault) => {
+                    if fault == Fault::Unknown {
+                        self.wrote = Some(scope.clone());
+                    }
                     // A release may be applied twice.
-                    self.call.no_response();
-                    self.wrote = Some(scope.clone());
+                    self.call.write_failed(fault)?;
                     continue;
                 }
             };

@@ -20,9 +20,10 @@ use super::failure::Failure;
 use super::holding::{Holding, LeaseValidity};
 use super::instants::{Instants, millis_rounded_up};
 use super::lease::Lease;
-use super::port::{Answer, Now, Port};
+use super::port::{Now, Port};
 use super::read::look;
 use super::record::{Record, is_settled};
+use super::reply::Written;
 use super::request::{Action, DataChange, Request};
 use super::schema;
 use super::settings::Settings;
@@ -61,9 +62,9 @@ pub(super) async fn renew_unless(
     loop {
         let now = call.ready(port).await?;
         let (action, attempt) = attempt(port, settings, holding, data, &now);
-        let (_, answer) = port.send(Request::alone(holding.key.clone(), action)).await;
-        let row = match answer {
-            Answer::Applied(replaced) => {
+        let (_, reply) = port.write(&now, Request::alone(holding.key.clone(), action)).await;
+        let row = match reply {
+            Ok(Written::Applied(replaced)) => {
                 if attempt.applied(&port.now(), settings, holding, replaced).is_break() {
                     return Ok(Renewed::Renewed);
                 }
@@ -72,19 +73,14 @@ pub(super) async fn renew_unless(
                 call.may_be_applied();
                 continue;
             }
-            Answer::ConditionFailed(Some(row)) | Answer::Found(Some(row)) => Some(row),
-            Answer::ConditionFailed(None) | Answer::Found(None) => {
+            Ok(Written::Refused(Some(row))) => Some(row),
+            Ok(Written::Refused(None)) => {
                 call.repeat();
                 look(port, &mut call, &holding.key).await?.1
             }
-            Answer::Rejected(rejection) => return Err(call.fail(Failure::Rejected(rejection))),
-            Answer::Throttled => {
-                call.throttled();
-                continue;
-            }
-            Answer::Unknown | Answer::InProgress | Answer::Cancelled(_) | Answer::Refused(_) | Answer::FoundAll(_) => {
+            Err(fault) => {
                 // Safe to repeat, because the next attempt has a newer stamp of the same grant.
-                call.no_response();
+                call.write_failed(fault)?;
                 continue;
             }
         };

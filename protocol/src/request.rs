@@ -169,8 +169,6 @@ pub enum Action {
     },
     /// `ConditionCheck`, only in a transaction: the caller's writes are applied only while this grant is current.
     Fence { grant: Grant, token: u64 },
-    /// `GetItem`, strongly consistent.
-    Peek,
 }
 
 impl Action {

@@ -2,17 +2,17 @@
 //! an exhaustive model.
 //!
 //! ```text
-//! step(now) → Send(request)          → answered(after, answer) → step(now) → …
-//!           → SendTogether(requests) → the same
-//!           → ReadAll(keys)          → the same
-//!           → Wait(pause)            → step(now), once the time has passed
+//! step(now) → Send(request) → answered(after, answer) → step(now) → …
+//!           → Wait(pause)   → step(now), once the time has passed
 //!           → Done(result)
 //! ```
 
 use super::instants::Instants;
 use super::key::LockKey;
-use super::port::{Answer, Now, Port};
+use super::port::{Now, Port};
+use super::reply::{Fault, Reply, RowRead, Transacted, Written};
 use super::request::Request;
+use super::value::Item;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -23,16 +23,35 @@ use std::time::Duration;
 /// What the driver does next for an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<T> {
-    /// Send this request once.
-    Send(Request),
-    /// Send these requests once, in one transaction.
-    SendTogether(Vec<Request>),
-    /// Read these rows once.
-    ReadAll(Vec<LockKey>),
+    /// Send this once.
+    Send(Sent),
     /// Wait for this long.
     Wait(Duration),
     /// Stop. This is the result.
     Done(T),
+}
+
+/// A request of any kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// A write that goes alone.
+    Write(Request),
+    /// The writes of the locks in one transaction.
+    Transaction(Vec<Request>),
+    /// A read of one row.
+    Read(LockKey),
+    /// A read of several rows.
+    ReadAll(Vec<LockKey>),
+}
+
+/// The response to a request of any kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Written(Written),
+    Transacted(Transacted),
+    Read(Option<Item>),
+    ReadAll(Vec<RowRead>),
+    Fault(Fault),
 }
 
 /// An operation that runs step by step.
@@ -60,16 +79,56 @@ impl<T> Steps<T> {
         let Exchange { sent, pause, .. } = &mut *self.driven.exchange();
         match (polled, sent.take(), pause.take()) {
             (Poll::Ready(result), ..) => Step::Done(result),
-            (Poll::Pending, Some(Sent::Alone(request)), _) => Step::Send(request),
-            (Poll::Pending, Some(Sent::Together(requests)), _) => Step::SendTogether(requests),
-            (Poll::Pending, Some(Sent::Read(keys)), _) => Step::ReadAll(keys),
+            (Poll::Pending, Some(sent), _) => Step::Send(sent),
             (Poll::Pending, None, pause) => Step::Wait(pause.unwrap_or_default()),
         }
     }
 
-    /// Gives the operation the response to its last request. `after` was read after the response arrived.
+    /// Gives the operation the response to its last request. `after` was read after the response arrived. An answer of another
+    /// kind than the request says nothing about it.
     pub fn answered(&mut self, after: Instants, answer: Answer) {
         self.driven.exchange().answer = Some((after, answer));
+    }
+}
+
+impl Answer {
+    /// The reply to a write.
+    pub fn written(self) -> Reply<Written> {
+        match self {
+            Answer::Written(written) => Ok(written),
+            other => Err(other.fault()),
+        }
+    }
+
+    /// The reply to a transaction.
+    pub fn transacted(self) -> Reply<Transacted> {
+        match self {
+            Answer::Transacted(transacted) => Ok(transacted),
+            other => Err(other.fault()),
+        }
+    }
+
+    /// The reply to a read of one row.
+    pub fn read(self) -> Reply<Option<Item>> {
+        match self {
+            Answer::Read(row) => Ok(row),
+            other => Err(other.fault()),
+        }
+    }
+
+    /// The reply to a read of several rows.
+    pub fn read_all(self) -> Reply<Vec<RowRead>> {
+        match self {
+            Answer::ReadAll(rows) => Ok(rows),
+            other => Err(other.fault()),
+        }
+    }
+
+    fn fault(self) -> Fault {
+        match self {
+            Answer::Fault(fault) => fault,
+            Answer::Written(_) | Answer::Transacted(_) | Answer::Read(_) | Answer::ReadAll(_) => Fault::Unknown,
+        }
     }
 }
 
@@ -93,12 +152,6 @@ struct Exchange {
     answer: Option<(Instants, Answer)>,
 }
 
-enum Sent {
-    Alone(Request),
-    Together(Vec<Request>),
-    Read(Vec<LockKey>),
-}
-
 impl Driven {
     async fn answer_to(&mut self, sent: Sent) -> (Instants, Answer) {
         self.exchange().sent = Some(sent);
@@ -120,19 +173,27 @@ impl Port for Driven {
         self.exchange().random.as_mut().map(|random| random()).unwrap_or_default()
     }
 
-    async fn send(&mut self, request: Request) -> (Instants, Answer) {
-        self.answer_to(Sent::Alone(request)).await
+    async fn write(&mut self, _: &Now, request: Request) -> (Instants, Reply<Written>) {
+        let (after, answer) = self.answer_to(Sent::Write(request)).await;
+        (after, answer.written())
     }
 
-    async fn send_together(&mut self, requests: Vec<Request>) -> (Instants, Answer) {
-        self.answer_to(Sent::Together(requests)).await
+    async fn transact(&mut self, _: &Now, requests: Vec<Request>) -> (Instants, Reply<Transacted>) {
+        let (after, answer) = self.answer_to(Sent::Transaction(requests)).await;
+        (after, answer.transacted())
     }
 
-    async fn read_all(&mut self, keys: Vec<LockKey>) -> (Instants, Answer) {
-        self.answer_to(Sent::Read(keys)).await
+    async fn read(&mut self, _: &Now, key: LockKey) -> (Instants, Reply<Option<Item>>) {
+        let (after, answer) = self.answer_to(Sent::Read(key)).await;
+        (after, answer.read())
     }
 
-    async fn sleep(&mut self, pause: Duration) {
+    async fn read_all(&mut self, _: &Now, keys: Vec<LockKey>) -> (Instants, Reply<Vec<RowRead>>) {
+        let (after, answer) = self.answer_to(Sent::ReadAll(keys)).await;
+        (after, answer.read_all())
+    }
+
+    async fn sleep(&mut self, _: &Now, pause: Duration) {
         self.exchange().pause = Some(pause);
         let mut waited = false;
         poll_fn(|_| if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending }).await;

@@ -10,7 +10,8 @@ use super::transport::{Responding, Response, Transport};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use aws_smithy_async::future::timeout::Timeout;
 use lambda_lock_protocol::{
-    Action, Answer, Failure, Instants, LockKey, Now, Operation, Port, Rejection, Request, ServerTime,
+    Action, Failure, Fault, Instants, Item, LockKey, Now, Operation, Port, Rejection, Reply, Request, RowRead,
+    ServerTime, Transacted, Written,
 };
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::{Instrument, Span};
@@ -34,8 +35,6 @@ pub(crate) struct Call<'a> {
     /// Entered for each request.
     span: &'a Span,
     transaction: Transaction<'a>,
-    /// The clocks as they were read for the next request.
-    now: Option<Now>,
     /// DynamoDB's clock in the last response.
     server: Option<ServerTime>,
     /// When this call first met a transaction with which DynamoDB was not done.
@@ -72,7 +71,6 @@ impl<'a> Call<'a> {
             deadline,
             span,
             transaction,
-            now: None,
             server: None,
             met_transaction: None,
             is_signed_anew: false,
@@ -121,45 +119,45 @@ impl<'a> Call<'a> {
 
     /// A wall clock that is wrong by minutes makes DynamoDB refuse the signature. The SDK corrects its next signatures
     /// by the response, so the request is worth one more try.
-    fn unless_signed_anew(&mut self, answer: Answer, received: Instants) -> Answer {
+    fn unless_signed_anew<T>(&mut self, reply: Reply<T>, received: Instants) -> Reply<T> {
         let is_wrong =
             |server: ServerTime| Duration::from_millis(server.millis).abs_diff(received.wall) > REFUSED_SIGNATURE;
-        let is_refused = matches!(answer, Answer::Rejected(Rejection::Denied(_))) && self.server.is_some_and(is_wrong);
-        if is_refused && !std::mem::replace(&mut self.is_signed_anew, true) { Answer::Throttled } else { answer }
+        let is_refused =
+            matches!(reply, Err(Fault::Rejected(Rejection::Denied(_)))) && self.server.is_some_and(is_wrong);
+        if is_refused && !std::mem::replace(&mut self.is_signed_anew, true) { Err(Fault::Throttled) } else { reply }
     }
 
     /// Waits for the response as long as the caller's time allows. Corrects the wall clock by it.
-    async fn exchange<'r>(&mut self, send: impl FnOnce(&'r dyn Transport) -> Responding<'r>) -> (Instants, Answer)
+    async fn exchange<'r, T>(
+        &mut self,
+        now: &Now,
+        send: impl FnOnce(&'r dyn Transport) -> Responding<'r, T>,
+    ) -> (Instants, Reply<T>)
     where
         'a: 'r,
     {
-        let Now { instants: before, time_left, .. } = match self.now.take() {
-            Some(now) => now,
-            None => self.now(),
-        };
         self.requests += 1;
         let engine = self.engine;
-        let patience = engine.request_timeout().min(time_left.max(LAST_REQUEST));
+        let patience = engine.request_timeout().min(now.time_left.max(LAST_REQUEST));
         let alarm = engine.clock().sleep(patience);
         let pool = engine.connections().pool();
         let sent = Timeout::new(send(engine.transport()), alarm).instrument(self.span.clone());
         let response = sent.await.unwrap_or_else(|_| no_response_within(patience));
         let after = engine.clock().now();
-        self.server = response.server_time.and_then(epoch_millis).map(|millis| ServerTime { sent: before, millis });
+        let server_time = response.server_time.and_then(epoch_millis);
+        self.server = server_time.map(|millis| ServerTime { sent: now.instants, millis });
         if let Some(server) = self.server {
             self.clock_offset_millis = Some(engine.wall_clock().compare(server, after));
         }
-        if response.answer == Answer::Unknown && response.server_time.is_none() {
+        if matches!(response.reply, Err(Fault::Unknown)) && response.server_time.is_none() {
             engine.connections().no_response_from(pool);
         }
-        if response.answer == Answer::InProgress
-            || response.cause.as_ref().is_some_and(|cause| is_transaction_conflict(&**cause))
-        {
+        if response.cause.as_ref().is_some_and(|cause| is_transaction_conflict(&**cause)) {
             self.met_transaction.get_or_insert(after);
         }
         // A response without an error does not hide an earlier error.
         self.cause = response.cause.or(self.cause.take());
-        (after, self.unless_signed_anew(response.answer, after))
+        (after, self.unless_signed_anew(response.reply, after))
     }
 }
 
@@ -172,38 +170,49 @@ impl Port for Call<'_> {
         let now = self.deadline.at(instants, wall, self.engine.clock_bounds());
         let recovery_left = self.met_transaction.map(|since| self.deadline.recovery_left(since, instants));
         let time_left = now.time_left.max(recovery_left.unwrap_or_default());
-        *self.now.insert(Now { server: self.server, time_left, ..now })
+        Now { server: self.server, time_left, ..now }
     }
 
     fn random(&mut self) -> [u8; 16] {
         self.engine.clock().random()
     }
 
-    async fn send(&mut self, request: Request) -> (Instants, Answer) {
+    async fn write(&mut self, now: &Now, request: Request) -> (Instants, Reply<Written>) {
         self.note(&request);
-        self.exchange(|transport| transport.send(&request)).await
+        self.exchange(now, |transport| transport.write(&request)).await
     }
 
-    async fn send_together(&mut self, requests: Vec<Request>) -> (Instants, Answer) {
+    async fn transact(&mut self, now: &Now, requests: Vec<Request>) -> (Instants, Reply<Transacted>) {
         requests.iter().for_each(|request| self.note(request));
-        match self.transaction.items(self.engine.table(), &self.engine.settings().schema, &requests) {
-            Ok(items) => self.exchange(|transport| transport.send_together(&requests, items)).await,
-            // No cause: the answer has its whole text.
-            Err(error) => (self.engine.clock().now(), Answer::Rejected(Rejection::Invalid(error.to_string()))),
+        let items = match self.transaction.items(self.engine.table(), &self.engine.settings().schema, &requests) {
+            Ok(items) => items,
+            // No cause: the fault has its whole text.
+            Err(error) => {
+                let invalid = Rejection::Invalid(error.to_string());
+                return (self.engine.clock().now(), Err(Fault::Rejected(invalid)));
+            }
+        };
+        let (after, reply) = self.exchange(now, |transport| transport.transact(&requests, items)).await;
+        if reply == Ok(Transacted::InProgress) {
+            self.met_transaction.get_or_insert(after);
         }
+        (after, reply)
     }
 
-    async fn read_all(&mut self, keys: Vec<LockKey>) -> (Instants, Answer) {
-        self.exchange(|transport| transport.read_all(&keys)).await
+    async fn read(&mut self, now: &Now, key: LockKey) -> (Instants, Reply<Option<Item>>) {
+        self.exchange(now, |transport| transport.read(&key)).await
     }
 
-    async fn sleep(&mut self, pause: Duration) {
+    async fn read_all(&mut self, now: &Now, keys: Vec<LockKey>) -> (Instants, Reply<Vec<RowRead>>) {
+        self.exchange(now, |transport| transport.read_all(&keys)).await
+    }
+
+    async fn sleep(&mut self, now: &Now, pause: Duration) {
         self.waited += pause;
         let clock = self.engine.clock();
-        // The process may have been frozen since it decided to pause.
-        let began = self.now.map_or_else(|| clock.now(), |now| now.instants);
         loop {
-            let left = pause.saturating_sub(clock.now().longest_since(began));
+            // The process may have been frozen since it decided to pause.
+            let left = pause.saturating_sub(clock.now().longest_since(now.instants));
             if left.is_zero() || self.deadline.is_wait_ended() && !std::mem::replace(&mut self.is_pause_cut, true) {
                 return;
             }
@@ -216,6 +225,6 @@ fn epoch_millis(time: SystemTime) -> Option<u64> {
     u64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
 }
 
-fn no_response_within(patience: Duration) -> Response {
-    Response::failed(Answer::Unknown, format!("no response within {patience:?}"))
+fn no_response_within<T>(patience: Duration) -> Response<T> {
+    Response::failed(Fault::Unknown, format!("no response within {patience:?}"))
 }

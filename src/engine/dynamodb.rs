@@ -3,8 +3,8 @@
 //! Each request is sent once: the SDK's own retries are off, because the operations repeat requests themselves and
 //! must know of each attempt whether it may have been applied.
 
-use super::answer::{answer_of_cancellation, answer_of_error, answer_of_unsent, cause_of, with_table_name};
 use super::attributes::{Attributes, item, key_attributes, placeholder_names, placeholder_values};
+use super::fault::{cause_of, fault_of_error, fault_of_unsent, reply_of_cancellation, with_table_name};
 use super::interceptor::{TransmissionInterceptor, observed};
 use super::transport::{Responding, Response, Transport};
 use aws_sdk_dynamodb::config::retry::RetryConfig;
@@ -17,7 +17,8 @@ use aws_sdk_dynamodb::types::{KeysAndAttributes, ReturnValue, ReturnValuesOnCond
 use aws_sdk_dynamodb::{Client, Config};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use lambda_lock_protocol::{
-    Action, Answer, Expression, Item, LockKey, Rejection, Request, Returns, Schema, TransactionId,
+    Action, Expression, Fault, Item, LockKey, Rejection, Request, Returns, RowRead, Schema, Transacted, TransactionId,
+    Written,
 };
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -50,7 +51,7 @@ impl DynamoDb {
         Self { client: Client::from_conf(config), table, schema }
     }
 
-    async fn update(&self, request: &Request) -> Response {
+    async fn update(&self, request: &Request) -> Response<Written> {
         let Expression { update, condition, names, values, returns } = Expression::of(request, &self.schema);
         let updated = self
             .client
@@ -71,9 +72,9 @@ impl DynamoDb {
             .await;
         match updated {
             Ok(output) => match (returns, output.attributes) {
-                (Returns::Nothing, _) => Response::new(Answer::Applied(Item::default())),
-                (_, Some(attributes)) => Response::new(Answer::Applied(item(attributes))),
-                (_, None) => Response::failed(Answer::Unknown, "the answer lacks the attributes that were asked for"),
+                (Returns::Nothing, _) => Response::new(Written::Applied(Item::default())),
+                (_, Some(attributes)) => Response::new(Written::Applied(item(attributes))),
+                (_, None) => Response::failed(Fault::Unknown, "the answer lacks the attributes that were asked for"),
             },
             Err(error) => self.response_to_write(error, |error| match error {
                 UpdateItemError::ConditionalCheckFailedException(failed) => Some(failed.item.clone()),
@@ -82,22 +83,22 @@ impl DynamoDb {
         }
     }
 
-    async fn get(&self, request: &Request) -> Response {
+    async fn get(&self, key: &LockKey) -> Response<Option<Item>> {
         let got = self
             .client
             .get_item()
             .table_name(&self.table)
-            .set_key(Some(key_attributes(&self.schema, &request.key)))
+            .set_key(Some(key_attributes(&self.schema, key)))
             .consistent_read(true)
             .send()
             .await;
         match got {
-            Ok(output) => Response::new(Answer::Found(output.item.map(item))),
+            Ok(output) => Response::new(output.item.map(item)),
             Err(error) => self.response_to(error),
         }
     }
 
-    async fn delete(&self, request: &Request) -> Response {
+    async fn delete(&self, request: &Request) -> Response<Written> {
         let Expression { condition, names, values, .. } = Expression::of(request, &self.schema);
         let deleted = self
             .client
@@ -111,7 +112,7 @@ impl DynamoDb {
             .send()
             .await;
         match deleted {
-            Ok(_) => Response::new(Answer::Applied(Item::default())),
+            Ok(_) => Response::new(Written::Applied(Item::default())),
             Err(error) => self.response_to_write(error, |error| match error {
                 DeleteItemError::ConditionalCheckFailedException(failed) => Some(failed.item.clone()),
                 _ => None,
@@ -120,7 +121,12 @@ impl DynamoDb {
     }
 
     /// The last `locks` items are those of the locks.
-    async fn transact(&self, id: Option<&TransactionId>, items: Vec<TransactWriteItem>, locks: usize) -> Response {
+    async fn transact_items(
+        &self,
+        id: Option<&TransactionId>,
+        items: Vec<TransactWriteItem>,
+        locks: usize,
+    ) -> Response<Transacted> {
         let first = items.len().saturating_sub(locks);
         let call = self
             .client
@@ -128,27 +134,28 @@ impl DynamoDb {
             .set_transact_items(Some(items))
             .set_client_request_token(id.map(|id| id.as_str().to_owned()));
         match call.send().await {
-            Ok(_) => Response::new(Answer::Applied(Item::default())),
+            Ok(_) => Response::new(Transacted::Applied),
             Err(error) => {
-                // Without the name of the table: an error may be about another one.
-                let answer = match error.as_service_error() {
+                let reply = match error.as_service_error() {
                     Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
-                        answer_of_cancellation(cancelled.cancellation_reasons(), first, locks)
+                        reply_of_cancellation(cancelled.cancellation_reasons(), first, locks)
                     }
-                    _ => answer_of_error(&error),
+                    Some(TransactWriteItemsError::TransactionInProgressException(_)) => Ok(Transacted::InProgress),
+                    // Without the name of the table: an error may be about another one.
+                    _ => Err(fault_of_error(&error)),
                 };
-                let cause = cause_of(&answer, error);
-                Response::failed(answer, cause)
+                let cause = cause_of(reply.as_ref().err(), error);
+                Response { reply, server_time: None, cause: Some(cause) }
             }
         }
     }
 
-    async fn batch_get(&self, keys: &[LockKey]) -> Response {
+    async fn batch_get(&self, keys: &[LockKey]) -> Response<Vec<RowRead>> {
         let row_keys: Vec<Attributes> = keys.iter().map(|key| key_attributes(&self.schema, key)).collect();
         let wanted = KeysAndAttributes::builder().consistent_read(true).set_keys(Some(row_keys.clone())).build();
         let call = match wanted {
             Ok(wanted) => self.client.batch_get_item().request_items(&self.table, wanted),
-            Err(error) => return Response::failed(Answer::Rejected(Rejection::Invalid(error.to_string())), error),
+            Err(error) => return Response::failed(Fault::Rejected(Rejection::Invalid(error.to_string())), error),
         };
         let output = match call.send().await {
             Ok(output) => output,
@@ -160,12 +167,15 @@ impl DynamoDb {
         let mut rows: Vec<Attributes> = output.responses.unwrap_or_default().into_values().flatten().collect();
         let found = row_keys.into_iter().map(|key| {
             if unread.contains(&key) {
-                return None;
+                return RowRead::Unread;
             }
             let is_its_row = |row: &Attributes| key.iter().all(|(name, value)| row.get(name) == Some(value));
-            Some(rows.iter().position(is_its_row).map(|index| item(rows.swap_remove(index))))
+            match rows.iter().position(is_its_row) {
+                Some(index) => RowRead::Row(item(rows.swap_remove(index))),
+                None => RowRead::Missing,
+            }
         });
-        Response::new(Answer::FoundAll(found.collect()))
+        Response::new(found.collect())
     }
 
     /// `condition_failed` returns the row for which the condition failed, if that is the error.
@@ -173,32 +183,31 @@ impl DynamoDb {
         &self,
         error: SdkError<E, HttpResponse>,
         condition_failed: impl FnOnce(&E) -> Option<Option<Attributes>>,
-    ) -> Response
+    ) -> Response<Written>
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
         match error.as_service_error().and_then(condition_failed) {
-            Some(row) => Response::new(Answer::ConditionFailed(row.map(item))),
+            Some(row) => Response::new(Written::Refused(row.map(item))),
             None => self.response_to(error),
         }
     }
 
-    fn response_to<E>(&self, error: SdkError<E, HttpResponse>) -> Response
+    fn response_to<T, E>(&self, error: SdkError<E, HttpResponse>) -> Response<T>
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
-        let answer = with_table_name(&self.table, answer_of_error(&error));
-        let cause = cause_of(&answer, error);
-        Response::failed(answer, cause)
+        let fault = with_table_name(&self.table, fault_of_error(&error));
+        let cause = cause_of(Some(&fault), error);
+        Response::failed(fault, cause)
     }
 }
 
 impl Transport for DynamoDb {
-    fn send<'a>(&'a self, request: &'a Request) -> Responding<'a> {
+    fn write<'a>(&'a self, request: &'a Request) -> Responding<'a, Written> {
         Box::pin(async move {
             let call = async {
                 match request.action {
-                    Action::Peek => self.get(request).await,
                     Action::Delete { .. } => self.delete(request).await,
                     _ => self.update(request).await,
                 }
@@ -207,25 +216,29 @@ impl Transport for DynamoDb {
         })
     }
 
-    fn send_together<'a>(&'a self, requests: &'a [Request], items: Vec<TransactWriteItem>) -> Responding<'a> {
+    fn transact<'a>(&'a self, requests: &'a [Request], items: Vec<TransactWriteItem>) -> Responding<'a, Transacted> {
         let id = requests.first().and_then(|request| request.transaction.as_ref());
-        Box::pin(async move { responded(pin!(self.transact(id, items, requests.len()))).await })
+        Box::pin(async move { responded(pin!(self.transact_items(id, items, requests.len()))).await })
     }
 
-    fn read_all<'a>(&'a self, keys: &'a [LockKey]) -> Responding<'a> {
+    fn read<'a>(&'a self, key: &'a LockKey) -> Responding<'a, Option<Item>> {
+        Box::pin(async move { responded(pin!(self.get(key))).await })
+    }
+
+    fn read_all<'a>(&'a self, keys: &'a [LockKey]) -> Responding<'a, Vec<RowRead>> {
         Box::pin(async move { responded(pin!(self.batch_get(keys))).await })
     }
 }
 
 /// Adds to a response what was seen of its transmission.
-async fn responded(call: Pin<&mut impl Future<Output = Response>>) -> Response {
+async fn responded<T>(call: Pin<&mut impl Future<Output = Response<T>>>) -> Response<T> {
     let (mut response, transmission) = observed(call).await;
     response.server_time = transmission.server_time;
-    if response.answer == Answer::Unknown
+    if matches!(response.reply, Err(Fault::Unknown))
         && !transmission.sent
         && let Some(cause) = &response.cause
     {
-        response.answer = answer_of_unsent(&**cause);
+        response.reply = Err(fault_of_unsent(&**cause));
     }
     response
 }
@@ -278,10 +291,10 @@ mod tests {
         }
     }
 
-    async fn peek(callers: &Client) -> Response {
+    async fn peek(callers: &Client) -> Response<Option<Item>> {
         let config = DynamoDb::config(callers.config().to_builder());
         let table = DynamoDb::new(config, "locks".to_owned(), Schema::default());
-        table.send(&Request::alone("k".into(), Action::Peek)).await
+        table.read(&"k".into()).await
     }
 
     #[tokio::test]
@@ -291,7 +304,7 @@ mod tests {
         let callers = Client::from_conf(http.config().retry_config(retries).build());
 
         let response = peek(&callers).await;
-        assert_eq!(response.answer, Answer::Unknown);
+        assert_eq!(response.reply, Err(Fault::Unknown));
         assert!(response.server_time.is_some(), "the Date header is read");
         assert_eq!(http.requests(), 1);
 

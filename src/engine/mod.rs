@@ -1,6 +1,5 @@
 //! Runs an operation: the caller's time, clocks, requests to DynamoDB and their responses, and the table.
 
-pub(crate) mod answer;
 pub(crate) mod attributes;
 pub(crate) mod budget;
 pub(crate) mod call;
@@ -10,6 +9,7 @@ pub(crate) mod connections;
 pub(crate) mod deadline;
 pub(crate) mod dynamodb;
 pub(crate) mod error;
+pub(crate) mod fault;
 mod interceptor;
 pub(crate) mod places;
 pub(crate) mod prefix;

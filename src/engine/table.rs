@@ -1,8 +1,8 @@
 //! Creates the lock table where nothing else does, and reports precisely what is wrong with it.
 
 use super::Engine;
-use super::answer::{answer_of_error, answer_of_unsent, cause_of, with_table_name};
 use super::error::{BoxError, Error};
+use super::fault::{cause_of, fault_of_error, fault_of_unsent, with_table_name};
 use super::interceptor::{TransmissionInterceptor, observed};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::types::{
     TableDescription, TableStatus, TimeToLiveDescription, TimeToLiveSpecification, TimeToLiveStatus,
 };
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
-use lambda_lock_protocol::{Answer, Schema};
+use lambda_lock_protocol::{Fault, Schema};
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
@@ -245,15 +245,15 @@ fn failure<E>(engine: &Engine, what: &str, error: SdkError<E, HttpResponse>, was
 where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
 {
-    let answer = match answer_of_error(&error) {
-        Answer::Unknown if !was_sent => answer_of_unsent(&error),
-        answer => with_table_name(engine.table(), answer),
+    let fault = match fault_of_error(&error) {
+        Fault::Unknown if !was_sent => fault_of_unsent(&error),
+        fault => with_table_name(engine.table(), fault),
     };
-    let cause: Option<BoxError> = Some(cause_of(&answer, error));
+    let cause: Option<BoxError> = Some(cause_of(Some(&fault), error));
     let table = engine.table();
-    match answer {
-        Answer::Rejected(rejection) => Error::table_rejected(&rejection).because(cause),
-        Answer::Throttled => Error::table_unavailable(table, what).because(cause),
-        _ => Error::table_unknown(table, what).because(cause),
+    match fault {
+        Fault::Rejected(rejection) => Error::table_rejected(&rejection).because(cause),
+        Fault::Throttled => Error::table_unavailable(table, what).because(cause),
+        Fault::Unknown => Error::table_unknown(table, what).because(cause),
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::bindings::exports::lambda_lock::lock::decisions::{self, Clocks, Next, Sending};
 use crate::convert::millis;
-use crate::request::{answer, rendered};
+use crate::request::{answer, read, rendered};
 use crate::shared::Shared;
 use lambda_lock_protocol::{
-    Acquired, Failure, Instants, Now, Record, Released, Returns, Step, Steps, WallClock, millis_rounded_up,
+    Acquired, Failure, Instants, Now, Record, Released, Returns, Sent, Step, Steps, WallClock, millis_rounded_up,
 };
 use std::rc::Rc;
 use std::time::Duration;
@@ -97,19 +97,22 @@ impl Call {
         let step = self.steps.step(now, move || random.draw());
         match step {
             Step::Wait(pause) => Next::Wait(millis_rounded_up(pause)),
-            // The calls of this world are about one lock each, and send nothing of the kind.
-            Step::SendTogether(_) | Step::ReadAll(_) => {
-                self.end = End::Taken;
-                Next::Done
-            }
             Step::Done(verdict) => {
                 self.end = End::Reached(verdict);
                 Next::Done
             }
-            Step::Send(request) => {
-                let patience = self.shared.request_timeout.min(time_left.max(LAST_REQUEST));
-                let (request, returns) = rendered(&request, &self.shared);
+            Step::Send(sent) => {
+                let (request, returns) = match sent {
+                    Sent::Write(request) => rendered(&request, &self.shared),
+                    Sent::Read(key) => (read(&key, &self.shared), Returns::Nothing),
+                    // The calls of this world are about one lock each, and send nothing of the kind.
+                    Sent::Transaction(_) | Sent::ReadAll(_) => {
+                        self.end = End::Taken;
+                        return Next::Done;
+                    }
+                };
                 self.returns = returns;
+                let patience = self.shared.request_timeout.min(time_left.max(LAST_REQUEST));
                 Next::Send(Sending { request, patience: millis(patience) })
             }
         }

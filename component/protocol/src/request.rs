@@ -5,14 +5,14 @@ use crate::bindings::exports::lambda_lock::lock::types::{
     self, Attribute, AttributeValue, NamePlaceholder, ValuePlaceholder,
 };
 use crate::shared::Shared;
-use lambda_lock_protocol::LockKey;
-use lambda_lock_protocol::{Action, Answer, DataChange, Expression, Holding, Item, Request, Returns, Schema, Value};
+use lambda_lock_protocol::{
+    Action, Answer, DataChange, Expression, Fault, Holding, Item, LockKey, Request, Returns, Schema, Value, Written,
+};
 
 pub(crate) fn rendered(request: &Request, shared: &Shared) -> (decisions::Request, Returns) {
     let schema = &shared.settings.schema;
     let Expression { update, condition, names, values, returns } = Expression::of(request, schema);
     let operation = match request.action {
-        Action::Peek => Operation::GetItem,
         Action::Delete { .. } => Operation::DeleteItem,
         _ => Operation::UpdateItem,
     };
@@ -21,20 +21,35 @@ pub(crate) fn rendered(request: &Request, shared: &Shared) -> (decisions::Reques
         Returns::AllNew => "ALL_NEW",
         Returns::UpdatedOld => "UPDATED_OLD",
     };
-    let is_write = operation != Operation::GetItem;
     let request = decisions::Request {
         operation,
         table_name: shared.table.clone(),
         key: key(&request.key, schema),
         update_expression: (operation == Operation::UpdateItem).then_some(update),
-        condition_expression: is_write.then_some(condition),
+        condition_expression: Some(condition),
         expression_attribute_names: name_placeholders(names),
         expression_attribute_values: value_placeholders(values),
         return_values: (operation == Operation::UpdateItem).then(|| return_values.to_owned()),
-        return_values_on_condition_check_failure: is_write.then(|| "ALL_OLD".to_owned()),
-        consistent_read: (operation == Operation::GetItem).then_some(true),
+        return_values_on_condition_check_failure: Some("ALL_OLD".to_owned()),
+        consistent_read: None,
     };
     (request, returns)
+}
+
+/// A read of this row.
+pub(crate) fn read(of: &LockKey, shared: &Shared) -> decisions::Request {
+    decisions::Request {
+        operation: Operation::GetItem,
+        table_name: shared.table.clone(),
+        key: key(of, &shared.settings.schema),
+        update_expression: None,
+        condition_expression: None,
+        expression_attribute_names: Vec::new(),
+        expression_attribute_values: Vec::new(),
+        return_values: None,
+        return_values_on_condition_check_failure: None,
+        consistent_read: Some(true),
+    }
 }
 
 /// The condition that the grant of this lock is current.
@@ -83,13 +98,15 @@ fn value_placeholders(values: Vec<(&'static str, Value)>) -> Vec<ValuePlaceholde
 pub(crate) fn answer(given: decisions::Answer, returns: Returns) -> Answer {
     match given {
         decisions::Answer::Applied(attributes) if attributes.is_empty() && returns != Returns::Nothing => {
-            Answer::Unknown
+            Answer::Fault(Fault::Unknown)
         }
-        decisions::Answer::Applied(attributes) => Answer::Applied(item(attributes)),
-        decisions::Answer::ConditionFailed(row) => Answer::ConditionFailed(row.map(item)),
-        decisions::Answer::Found(row) => Answer::Found(row.map(item)),
-        decisions::Answer::Failed(Failure { code, message }) => Answer::of_error(Some(&code), message.as_deref()),
-        decisions::Answer::Unknown => Answer::Unknown,
+        decisions::Answer::Applied(attributes) => Answer::Written(Written::Applied(item(attributes))),
+        decisions::Answer::ConditionFailed(row) => Answer::Written(Written::Refused(row.map(item))),
+        decisions::Answer::Found(row) => Answer::Read(row.map(item)),
+        decisions::Answer::Failed(Failure { code, message }) => {
+            Answer::Fault(Fault::of_error(Some(&code), message.as_deref()))
+        }
+        decisions::Answer::Unknown => Answer::Fault(Fault::Unknown),
     }
 }
 

@@ -25,4 +25,4 @@ pub use ledger::{Invariant, Violation};
 pub use plan::FIRST_CROWD;
 pub use run::{Options, Run, run};
 pub use survey::{Known, noticed_by, read, survey, table};
-pub use table::Rows;
+pub use table::{Answer, Rows};

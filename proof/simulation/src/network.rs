@@ -1,12 +1,12 @@
 //! How a process reaches the table and how it waits: the crate's network and clock on simulated time.
 
 use crate::ledger::{CallId, ProcessId};
-use crate::table::{Mark, Typed, Write};
+use crate::table::{Answer, Mark, Typed, Write};
 use crate::world::World;
 use aws_sdk_dynamodb::types::TransactWriteItem;
-use lambda_lock::simulation::{Network, Reply, Replying};
+use lambda_lock::simulation::{Network, Received, Replying};
 use lambda_lock::{Clock, Sleep};
-use lambda_lock_protocol::{Answer, Instants, LockKey, Request};
+use lambda_lock_protocol::{Fault, Instants, Item, LockKey, Reply, Request, RowRead, Transacted, Written};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -103,23 +103,31 @@ pub(crate) struct Wire {
 }
 
 impl Network for Wire {
-    fn send(&self, request: Request) -> Replying<'_> {
-        Box::pin(self.sent(&request, &[]))
+    fn write(&self, request: Request) -> Replying<'_, Written> {
+        Box::pin(self.sent(&request, &[]).received(Answer::written))
     }
 
-    fn send_together<'a>(&'a self, requests: Vec<Request>, writes: &'a [TransactWriteItem]) -> Replying<'a> {
-        Box::pin(self.sent(&requests[0], writes))
+    fn transact<'a>(&'a self, requests: Vec<Request>, writes: &'a [TransactWriteItem]) -> Replying<'a, Transacted> {
+        Box::pin(self.sent(&requests[0], writes).received(Answer::transacted))
     }
 
-    fn read_all(&self, _: Vec<LockKey>) -> Replying<'_> {
-        Box::pin(async { Reply { answer: Answer::Unknown, server_time: None } })
+    fn read(&self, key: LockKey) -> Replying<'_, Option<Item>> {
+        Box::pin(self.typed(Typed::read(key)).received(Answer::read))
+    }
+
+    fn read_all(&self, _: Vec<LockKey>) -> Replying<'_, Vec<RowRead>> {
+        Box::pin(async { Received { reply: Err(Fault::Unknown), server_time: None } })
     }
 }
 
 impl Wire {
     fn sent(&self, request: &Request, writes: &[TransactWriteItem]) -> Pending {
+        let request = Typed::of(request, Write::all(writes), &self.world.state().schema);
+        self.typed(request)
+    }
+
+    fn typed(&self, request: Typed) -> Pending {
         let mut state = self.world.state();
-        let request = Typed::of(request, Write::all(writes), &state.schema);
         let process = state.running;
         let slot = state.send(process, request, None);
         Pending::new(&self.world, slot)
@@ -137,6 +145,12 @@ impl Pending {
         Self { world: world.clone(), slot }
     }
 
+    /// The response as the client receives it.
+    async fn received<T>(self, reply: impl FnOnce(Answer) -> Reply<T>) -> Received<T> {
+        let (answer, server_time) = self.await;
+        Received { reply: reply(answer), server_time }
+    }
+
     /// The response, and the server's clock when it arrived.
     pub(crate) async fn outcome(self) -> (Option<Outcome>, SystemTime) {
         poll_fn(|_| {
@@ -149,17 +163,17 @@ impl Pending {
 }
 
 impl Future for Pending {
-    type Output = Reply;
+    type Output = (Answer, Option<SystemTime>);
 
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Reply> {
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.world.state();
         let slot = &mut state.slots[self.slot];
         let Some(arrived) = slot.arrived else { return Poll::Pending };
         Poll::Ready(match slot.outcome.take() {
-            Some(Outcome::Answer(answer)) => Reply { answer, server_time: Some(arrived) },
+            Some(Outcome::Answer(answer)) => (answer, Some(arrived)),
             // The date of something in between says nothing about DynamoDB's clock.
             Some(Outcome::Reset | Outcome::Stranger | Outcome::Http(..)) | None => {
-                Reply { answer: Answer::Unknown, server_time: None }
+                (Answer::Fault(Fault::Unknown), None)
             }
         })
     }

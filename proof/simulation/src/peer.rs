@@ -8,10 +8,10 @@
 use crate::ledger::{CallKind, Ended};
 use crate::network::{Outcome, Pending};
 use crate::plan::Peer;
-use crate::table::Rows;
+use crate::table::{Answer, Rows};
 use crate::worker::Me;
 use crate::world::SORT;
-use lambda_lock_protocol::{Answer, Dialect, Instants, Item, Lease, LockKey, Record, Schema, Value, schema};
+use lambda_lock_protocol::{Dialect, Instants, Item, Lease, LockKey, Record, Schema, Value, schema};
 use std::time::Duration;
 
 /// A peer's request.
@@ -58,7 +58,7 @@ impl Op {
                 rows.set(key, Some(row));
                 Answer::Applied(Item::default())
             }
-            _ => Answer::ConditionFailed(None),
+            _ => Answer::Refused(None),
         }
     }
 }
@@ -103,7 +103,7 @@ impl Client<'_> {
             let mut state = self.me.state();
             state.send_peers(self.me.id, Op { key: self.key, what })
         };
-        Pending::new(&self.me.world, slot).await.answer
+        Pending::new(&self.me.world, slot).await.0
     }
 
     fn now(&self) -> Instants {

@@ -3,7 +3,7 @@
 
 use crate::ledger::Invariant;
 use crate::network::{Fate, Outcome, Pending};
-use crate::table::{Typed, Write};
+use crate::table::{Answer, Typed, Write};
 use crate::world::{Message, SORT, State, World, same};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
@@ -16,7 +16,7 @@ use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::date_time::Format;
 use aws_smithy_types::{DateTime, base64};
 use lambda_lock::simulation::{Network, Real, Replying};
-use lambda_lock_protocol::{Answer, Item, LockKey, Request, Schema, Value};
+use lambda_lock_protocol::{Item, LockKey, Request, RowRead, Schema, Transacted, Value, Written};
 use lambda_lock_testkit::Table;
 use serde_json::json;
 use std::io::{Error, ErrorKind};
@@ -207,24 +207,28 @@ impl Noted {
 }
 
 impl Network for Noted {
-    fn send(&self, request: Request) -> Replying<'_> {
-        self.note(&request, &[]);
-        self.real.send(request)
+    fn write(&self, request: Request) -> Replying<'_, Written> {
+        self.note(Typed::of(&request, Vec::new(), &self.schema));
+        self.real.write(request)
     }
 
-    fn send_together<'a>(&'a self, requests: Vec<Request>, writes: &'a [TransactWriteItem]) -> Replying<'a> {
-        self.note(&requests[0], writes);
-        self.real.send_together(requests, writes)
+    fn transact<'a>(&'a self, requests: Vec<Request>, writes: &'a [TransactWriteItem]) -> Replying<'a, Transacted> {
+        self.note(Typed::of(&requests[0], Write::all(writes), &self.schema));
+        self.real.transact(requests, writes)
     }
 
-    fn read_all(&self, keys: Vec<LockKey>) -> Replying<'_> {
+    fn read(&self, key: LockKey) -> Replying<'_, Option<Item>> {
+        self.note(Typed::read(key.clone()));
+        self.real.read(key)
+    }
+
+    fn read_all(&self, keys: Vec<LockKey>) -> Replying<'_, Vec<RowRead>> {
         self.real.read_all(keys)
     }
 }
 
 impl Noted {
-    fn note(&self, request: &Request, writes: &[TransactWriteItem]) {
-        let typed = Typed::of(request, Write::all(writes), &self.schema);
+    fn note(&self, typed: Typed) {
         let mut state = self.world.state();
         let process = state.running;
         state.processes[process].noted = Some(typed);

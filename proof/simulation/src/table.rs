@@ -4,8 +4,8 @@ use crate::expression::{self, Outcome};
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{AttributeValue, CancellationReason, TransactWriteItem};
 use lambda_lock_protocol::{
-    Action, Answer, Expression, FailedWrite, Item, Lease, LockKey, Rejection, Request, Schema, TransactionId, Value,
-    Version, schema,
+    Action, Expression, FailedWrite, Fault, Item, Lease, LockKey, Refusal, Rejection, Reply, Request, Schema,
+    Transacted, TransactionId, Value, Version, Written, schema,
 };
 use std::collections::HashMap;
 use std::time::Duration;
@@ -84,10 +84,86 @@ impl Typed {
             Action::Delete { .. } => Kind::Delete,
             Action::Settle { .. } => Kind::Settle,
             // A Fence is part of the caller's own transaction.
-            Action::Fence { .. } | Action::Peek => Kind::Peek,
+            Action::Fence { .. } => Kind::Peek,
         };
         let transaction = request.transaction.clone();
         Self { transaction, writes, expression: Expression::of(request, schema), kind, key: request.key.clone() }
+    }
+
+    /// A read of this row.
+    pub(crate) fn read(key: LockKey) -> Self {
+        Self { key, kind: Kind::Peek, expression: Expression::default(), transaction: None, writes: Vec::new() }
+    }
+}
+
+/// What the table answers to a request of any kind, which is about one lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// With the attributes that the request asked for.
+    Applied(Item),
+    /// The condition of the lock did not hold. Contains the row, if there is one and it comes with the refusal.
+    Refused(Option<Item>),
+    /// The caller's own writes were refused.
+    Cancelled(Vec<FailedWrite>),
+    /// The row that was read.
+    Found(Option<Item>),
+    /// There is no reply.
+    Fault(Fault),
+}
+
+impl Answer {
+    /// As the reply to a write says it.
+    pub fn of_write(reply: Reply<Written>) -> Self {
+        match reply {
+            Ok(Written::Applied(row)) => Answer::Applied(row),
+            Ok(Written::Refused(row)) => Answer::Refused(row),
+            Err(fault) => Answer::Fault(fault),
+        }
+    }
+
+    /// As the reply to a transaction says it.
+    pub fn of_transaction(reply: Reply<Transacted>) -> Self {
+        match reply {
+            Ok(Transacted::Applied) => Answer::Applied(Item::default()),
+            Ok(Transacted::Refused(mut refusals)) => Answer::Refused(refusals.pop().and_then(|refusal| refusal.row)),
+            Ok(Transacted::Cancelled(failed)) => Answer::Cancelled(failed),
+            Ok(Transacted::InProgress) => Answer::Fault(Fault::Unknown),
+            Err(fault) => Answer::Fault(fault),
+        }
+    }
+
+    /// As the reply to a write.
+    pub fn written(self) -> Reply<Written> {
+        match self {
+            Answer::Applied(row) => Ok(Written::Applied(row)),
+            Answer::Refused(row) => Ok(Written::Refused(row)),
+            other => Err(other.fault()),
+        }
+    }
+
+    /// As the reply to a transaction.
+    pub fn transacted(self) -> Reply<Transacted> {
+        match self {
+            Answer::Applied(_) | Answer::Found(_) => Ok(Transacted::Applied),
+            Answer::Refused(row) => Ok(Transacted::Refused(vec![Refusal { index: 0, row }])),
+            Answer::Cancelled(failed) => Ok(Transacted::Cancelled(failed)),
+            Answer::Fault(fault) => Err(fault),
+        }
+    }
+
+    /// As the reply to a read.
+    pub fn read(self) -> Reply<Option<Item>> {
+        match self {
+            Answer::Found(row) => Ok(row),
+            other => Err(other.fault()),
+        }
+    }
+
+    fn fault(self) -> Fault {
+        match self {
+            Answer::Fault(fault) => fault,
+            other => panic!("an answer of another kind than the request: {other:?}"),
+        }
     }
 }
 
@@ -143,7 +219,7 @@ impl Rows {
 
     pub(crate) fn carry_out(&mut self, request: &Typed) -> Answer {
         if let Some(complaint) = self.complaint(request) {
-            let answer = Answer::of_error(Some("ValidationException"), Some(&complaint));
+            let answer = Answer::Fault(Fault::of_error(Some("ValidationException"), Some(&complaint)));
             self.malformed = Some(complaint);
             return answer;
         }
@@ -153,10 +229,10 @@ impl Rows {
         }
         if has_an_item_twice(request) {
             let message = "Transaction request cannot include multiple operations on one item";
-            return Answer::of_error(Some("ValidationException"), Some(message));
+            return Answer::Fault(Fault::of_error(Some("ValidationException"), Some(message)));
         }
         if !expression::holds(&request.expression, self.get(&request.key)) {
-            return Answer::ConditionFailed(self.get(&request.key).cloned());
+            return Answer::Refused(self.get(&request.key).cloned());
         }
         if self.refuses_writes {
             let code = "ConditionalCheckFailed".to_owned();
@@ -177,7 +253,7 @@ impl Rows {
             return Some(Answer::Applied(Item::default()));
         }
         self.malformed = Some("a transaction's token came again with other content".to_owned());
-        Some(Answer::of_error(Some("IdempotentParameterMismatchException"), None))
+        Some(Answer::Fault(Fault::of_error(Some("IdempotentParameterMismatchException"), None)))
     }
 
     /// Why DynamoDB refuses a request of this crate, whatever is on the row.
@@ -267,8 +343,8 @@ impl Rows {
         };
         match outcome {
             Outcome::Applied(returned) => Answer::Applied(returned),
-            Outcome::Refused => Answer::ConditionFailed(row.clone()),
-            Outcome::Invalid(why) => Answer::Rejected(Rejection::Invalid(why.to_owned())),
+            Outcome::Refused => Answer::Refused(row.clone()),
+            Outcome::Invalid(why) => Answer::Fault(Fault::Rejected(Rejection::Invalid(why.to_owned()))),
         }
     }
 }

@@ -66,9 +66,10 @@ use super::holding::{Holding, PendingCommit};
 use super::instants::{Instants, millis_rounded_up};
 use super::line::{Line, LineSeen};
 use super::observation::{HolderWatch, Observation};
-use super::port::{Answer, Now, Port, Rejection};
+use super::port::{Now, Port};
 use super::purpose::{Look, PlainLock, Purpose};
 use super::record::{InvalidRecord, Record};
+use super::reply::{Fault, Rejection, Reply, Written};
 use super::request::{Action, LineRule, NewGrant, NextToken, Request};
 use super::schema;
 use super::settings::Settings;
@@ -204,10 +205,10 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
         loop {
             let now = self.ready(port).await?;
             let action = self.action(port, &now, write);
-            let (after, answer) = self.send(port, action).await;
+            let (after, reply) = self.send(port, &now, action).await;
             self.waiter.answered(after.shortest_since(now.instants));
-            match answer {
-                Answer::Applied(row) if matches!(write, Next::Join) => {
+            match reply {
+                Ok(Written::Applied(row)) if matches!(write, Next::Join) => {
                     self.call.answered();
                     self.waiter.joined(&row);
                     if row.get(schema::VERSION).is_none() {
@@ -215,39 +216,32 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
                     }
                     return ControlFlow::Continue((after, Some(row)));
                 }
-                Answer::Applied(row) => {
+                Ok(Written::Applied(row)) => {
                     self.call.answered();
                     self.applied(&port.now(), row, matches!(write, Next::Grant(Write::Claim)))?;
                     // The response does not contain the attributes that the request asked for.
                     self.call.may_be_applied();
                     return self.look(port).await;
                 }
-                Answer::ConditionFailed(Some(row)) | Answer::Found(Some(row)) => {
+                Ok(Written::Refused(Some(row))) => {
                     self.call.answered();
                     return ControlFlow::Continue((after, Some(row)));
                 }
                 // A missing row refuses no Claim, and a reclaim has to know the row. So read it.
-                Answer::ConditionFailed(None) | Answer::Found(None) if self.has_to_look(write) => {
+                Ok(Written::Refused(None)) if self.has_to_look(write) => {
                     self.call.throttled();
                     return self.look(port).await;
                 }
-                Answer::ConditionFailed(None) | Answer::Found(None) => {
+                Ok(Written::Refused(None)) => {
                     self.call.answered();
                     return ControlFlow::Continue((after, None));
                 }
-                Answer::Throttled => self.call.throttled(),
-                Answer::Rejected(Rejection::Invalid(message)) => {
+                Err(Fault::Rejected(Rejection::Invalid(message))) => {
                     self.refused_as_invalid = Some(message);
                     return self.look(port).await;
                 }
-                Answer::Rejected(rejection) => return failed(Failure::Rejected(rejection)),
-                Answer::Unknown
-                | Answer::InProgress
-                | Answer::Cancelled(_)
-                | Answer::Refused(_)
-                | Answer::FoundAll(_) => {
-                    // The row shows what became of a first write, so read it at once. Pause when writes keep failing
-                    // while reads succeed.
+                // The row shows what became of the write.
+                Err(Fault::Unknown) => {
                     match write {
                         // A ticket whose response was lost is passed like that of a caller that is gone.
                         Next::Join => self.call.repeat(),
@@ -255,6 +249,7 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
                     }
                     return self.look(port).await;
                 }
+                Err(fault) => self.call.write_failed(fault).map_or_else(failed, ControlFlow::Continue)?,
             }
         }
     }
@@ -262,21 +257,14 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
     async fn look(&mut self, port: &mut impl Port) -> Flow<U::Settled, Seen> {
         loop {
             let now = self.ready(port).await?;
-            let (after, answer) = self.send(port, Action::Peek).await;
+            let (after, reply) = port.read(&now, self.options.key.clone()).await;
             self.waiter.answered(after.shortest_since(now.instants));
-            match answer {
-                Answer::Found(row) | Answer::ConditionFailed(row) => {
+            match reply {
+                Ok(row) => {
                     self.call.answered();
                     return ControlFlow::Continue((after, row));
                 }
-                Answer::Throttled => self.call.throttled(),
-                Answer::Rejected(rejection) => return failed(Failure::Rejected(rejection)),
-                Answer::Unknown
-                | Answer::InProgress
-                | Answer::Applied(_)
-                | Answer::Cancelled(_)
-                | Answer::Refused(_)
-                | Answer::FoundAll(_) => self.call.after_pause(),
+                Err(fault) => self.call.read_failed(fault).map_or_else(failed, ControlFlow::Continue)?,
             }
         }
     }
@@ -294,7 +282,7 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
             if let Some(write) = write? {
                 return ControlFlow::Continue(write);
             }
-            port.sleep(pause.unwrap_or_default()).await;
+            port.sleep(&now, pause.unwrap_or_default()).await;
             if let Some(write) = self.without_a_look(&port.now()) {
                 return ControlFlow::Continue(write);
             }
@@ -540,12 +528,14 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
     /// Releases the lock in case an attempt without a response was applied, or still will be.
     async fn release(&mut self, port: &mut impl Port) {
         let Some(attempt) = self.attempts.last() else { return };
-        let action = Action::release_of_attempt(attempt.version, port.now().wall.millis);
-        self.send(port, action).await;
+        let now = port.now();
+        let action = Action::release_of_attempt(attempt.version, now.wall.millis);
+        // Nothing follows from the reply.
+        let _ = self.send(port, &now, action).await;
     }
 
-    async fn send(&mut self, port: &mut impl Port, action: Action) -> (Instants, Answer) {
-        port.send(self.purpose.with_record(Request::alone(self.options.key.clone(), action))).await
+    async fn send(&mut self, port: &mut impl Port, now: &Now, action: Action) -> (Instants, Reply<Written>) {
+        port.write(now, self.purpose.with_record(Request::alone(self.options.key.clone(), action))).await
     }
 
     fn action(&mut self, port: &mut impl Port, now: &Now, write: &Next) -> Action {

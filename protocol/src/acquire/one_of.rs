@@ -28,9 +28,10 @@ use crate::holding::Holding;
 use crate::instants::Instants;
 use crate::key::LockKey;
 use crate::observation::{HolderWatch, Observation};
-use crate::port::{Answer, Now, Port};
+use crate::port::{Now, Port};
 use crate::read::read_rows;
 use crate::record::{InvalidRecord, Record};
+use crate::reply::{Fault, Reply, RowRead, Transacted, Written};
 use crate::request::{Action, Request};
 use crate::settings::Settings;
 use crate::value::Item;
@@ -184,7 +185,7 @@ impl AcquiringOne<'_> {
             } else {
                 self.call.waits();
                 let pause = self.pause(port, &now, &seen);
-                port.sleep(pause).await;
+                port.sleep(&now, pause).await;
             }
             seen = if port.now().wait_left.is_zero() { all.clone() } else { sample(port, all.len()) };
             self.look(port, &seen).await?;
@@ -333,9 +334,10 @@ impl AcquiringOne<'_> {
     ) -> Result<AcquiredPlace, FailedAcquire> {
         for (place, attempt) in &self.left {
             for _ in 0..MOST_RELEASES {
-                let action = Action::release_of_attempt(*attempt, port.now().wall.millis);
-                let (_, answer) = port.send(Request::alone(self.wanted.places.key(*place), action)).await;
-                let retries = matches!(answer, Answer::Unknown | Answer::Throttled);
+                let now = port.now();
+                let action = Action::release_of_attempt(*attempt, now.wall.millis);
+                let (_, reply) = port.write(&now, Request::alone(self.wanted.places.key(*place), action)).await;
+                let retries = matches!(reply, Err(Fault::Unknown | Fault::Throttled));
                 if !retries || port.now().time_left.is_zero() {
                     break;
                 }
@@ -397,19 +399,31 @@ impl<P: Port> Port for WithoutWaiting<'_, P> {
         self.0.random()
     }
 
-    fn send(&mut self, request: Request) -> impl Future<Output = (Instants, Answer)> + Send {
-        self.0.send(request)
+    fn write(&mut self, now: &Now, request: Request) -> impl Future<Output = (Instants, Reply<Written>)> + Send {
+        self.0.write(now, request)
     }
 
-    fn send_together(&mut self, requests: Vec<Request>) -> impl Future<Output = (Instants, Answer)> + Send {
-        self.0.send_together(requests)
+    fn transact(
+        &mut self,
+        now: &Now,
+        requests: Vec<Request>,
+    ) -> impl Future<Output = (Instants, Reply<Transacted>)> + Send {
+        self.0.transact(now, requests)
     }
 
-    fn read_all(&mut self, keys: Vec<LockKey>) -> impl Future<Output = (Instants, Answer)> + Send {
-        self.0.read_all(keys)
+    fn read(&mut self, now: &Now, key: LockKey) -> impl Future<Output = (Instants, Reply<Option<Item>>)> + Send {
+        self.0.read(now, key)
     }
 
-    fn sleep(&mut self, pause: Duration) -> impl Future<Output = ()> + Send {
-        self.0.sleep(pause)
+    fn read_all(
+        &mut self,
+        now: &Now,
+        keys: Vec<LockKey>,
+    ) -> impl Future<Output = (Instants, Reply<Vec<RowRead>>)> + Send {
+        self.0.read_all(now, keys)
+    }
+
+    fn sleep(&mut self, now: &Now, pause: Duration) -> impl Future<Output = ()> + Send {
+        self.0.sleep(now, pause)
     }
 }

@@ -37,9 +37,10 @@ use crate::holding::{Holding, PendingCommit};
 use crate::instants::{Instants, millis_rounded_up};
 use crate::key::LockKey;
 use crate::observation::{HolderWatch, Observation};
-use crate::port::{Answer, Now, Port, Rejection};
+use crate::port::{Now, Port};
 use crate::read::read_rows;
 use crate::record::{InvalidRecord, Record};
+use crate::reply::{Fault, Refusal, Rejection, Transacted};
 use crate::request::{Action, DataChange, LineRule, NewGrant, NextToken, REPEATABLE, Request, TransactionId};
 use crate::settings::Settings;
 use crate::value::Item;
@@ -201,15 +202,15 @@ impl AcquiringAll<'_> {
         loop {
             let now = self.ready(port).await?;
             let requests = self.transaction(port, &now)?;
-            let (after, answer) = port.send_together(requests).await;
-            match answer {
-                Answer::Applied(_) => return self.granted(&port.now(), self.attempts.last()),
-                Answer::Refused(rows) => {
+            let (after, reply) = port.transact(&now, requests).await;
+            match reply {
+                Ok(Transacted::Applied) => return self.granted(&port.now(), self.attempts.last()),
+                Ok(Transacted::Refused(refusals)) => {
                     self.sent = None;
                     // A row that is missing refuses no Claim, and a reclaim has to know the row. So read them.
-                    let all_there = rows.iter().flatten().all(Option::is_some);
-                    for (index, row) in rows.into_iter().enumerate().filter_map(|(index, row)| Some((index, row??))) {
-                        self.see(index, after, Some(row))?;
+                    let all_there = refusals.iter().all(|refusal| refusal.row.is_some());
+                    for Refusal { index, row } in refusals.into_iter().filter(|refusal| refusal.row.is_some()) {
+                        self.see(index, after, row)?;
                     }
                     if all_there {
                         self.call.answered();
@@ -218,27 +219,23 @@ impl AcquiringAll<'_> {
                     self.call.throttled();
                     return self.look(port).await;
                 }
-                // Whoever has a row for a moment is not known to hold its lock. The conditions of a new attempt refuse
-                // what an earlier copy has written.
-                Answer::Throttled => {
-                    self.sent = None;
-                    self.call.throttled();
+                Ok(Transacted::InProgress) => {
+                    self.call.in_progress(self.sent.as_ref().map_or(now.instants, |sent| sent.first));
                 }
-                Answer::Rejected(Rejection::Invalid(message)) => {
+                // There are no writes of the caller's that could cancel it.
+                Ok(Transacted::Cancelled(_)) => self.call.no_response(),
+                Err(Fault::Rejected(Rejection::Invalid(message))) => {
                     self.sent = None;
                     self.refused_as_invalid = Some(message);
                     return self.look(port).await;
                 }
-                Answer::Rejected(rejection) => return failed(Failure::Rejected(rejection)),
-                Answer::InProgress => {
-                    self.call.in_progress(self.sent.as_ref().map_or(now.instants, |sent| sent.first));
-                }
-                Answer::Unknown
-                | Answer::Cancelled(_)
-                | Answer::ConditionFailed(_)
-                | Answer::Found(_)
-                | Answer::FoundAll(_) => {
-                    self.call.no_response();
+                Err(fault) => {
+                    // Whoever has a row for a moment is not known to hold its lock. The conditions of a new attempt refuse
+                    // what an earlier copy has written.
+                    if fault == Fault::Throttled {
+                        self.sent = None;
+                    }
+                    self.call.write_failed(fault).map_or_else(failed, ControlFlow::Continue)?;
                 }
             }
         }
@@ -384,7 +381,7 @@ impl AcquiringAll<'_> {
                 return ControlFlow::Break(End::Held(self.holders(&now)));
             }
             let pause = self.pause(port, &now, &blocked);
-            port.sleep(pause).await;
+            port.sleep(&now, pause).await;
             let now = port.now();
             if self.blocked(&now).is_empty() {
                 return ControlFlow::Continue(());
@@ -498,9 +495,10 @@ impl AcquiringAll<'_> {
     async fn release(&mut self, port: &mut impl Port) {
         let Some(attempt) = self.attempts.last() else { return };
         for lock in &self.options.locks {
-            let action = Action::release_of_attempt(attempt.version, port.now().wall.millis);
-            let (_, answer) = port.send(Request::alone(lock.key.clone(), action)).await;
-            if answer == Answer::Unknown && port.now().time_left.is_zero() {
+            let now = port.now();
+            let action = Action::release_of_attempt(attempt.version, now.wall.millis);
+            let (_, reply) = port.write(&now, Request::alone(lock.key.clone(), action)).await;
+            if reply == Err(Fault::Unknown) && port.now().time_left.is_zero() {
                 return;
             }
         }

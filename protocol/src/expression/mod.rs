@@ -24,7 +24,6 @@ const ENDED: Duration = Duration::from_millis(1);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expression {
     pub update: String,
-    /// Empty for a read.
     pub condition: String,
     /// Attribute names behind `#` placeholders.
     pub names: Vec<(&'static str, String)>,
@@ -157,7 +156,6 @@ impl Expression {
                 out.condition.push_str(" AND attribute_not_exists(freezeReason)");
             }
             Action::Fence { grant, token } => out.fence(*grant, *token),
-            Action::Peek => {}
         }
         out
     }

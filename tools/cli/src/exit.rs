@@ -4,7 +4,7 @@ use crate::screen;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use lambda_lock::{Error, ErrorKind, Held, LockKey};
-use lambda_lock_protocol::{Answer, Rejection};
+use lambda_lock_protocol::{Fault, Rejection};
 use std::fmt;
 use std::process::ExitCode;
 
@@ -126,11 +126,11 @@ where
 }
 
 fn code_of_request<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> u8 {
-    match (Answer::of_error(error.code(), error.message()), error.code()) {
-        (Answer::Rejected(Rejection::Denied(_)), _) => DENIED,
-        (Answer::Rejected(Rejection::Table(_)), _) => UNUSABLE,
+    match (Fault::of_error(error.code(), error.message()), error.code()) {
+        (Fault::Rejected(Rejection::Denied(_)), _) => DENIED,
+        (Fault::Rejected(Rejection::Table(_)), _) => UNUSABLE,
         // Throttling of a stream has a name of its own.
-        (Answer::Throttled, _) | (_, None | Some("InternalServerError" | "LimitExceededException")) => UNAVAILABLE,
+        (Fault::Throttled, _) | (_, None | Some("InternalServerError" | "LimitExceededException")) => UNAVAILABLE,
         (_, Some(_)) => OTHER,
     }
 }

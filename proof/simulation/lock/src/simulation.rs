@@ -2,44 +2,47 @@
 //! DynamoDB to compare it with. Not part of the public interface.
 
 use crate::client::LockClientBuilder;
-use crate::engine::answer;
 use crate::engine::dynamodb::DynamoDb;
+use crate::engine::fault;
 use crate::engine::transaction::Transaction;
 use crate::engine::transport::{Responding, Response, Transport};
 use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
-use lambda_lock_protocol::{Answer, LockKey, Request, Schema};
+use lambda_lock_protocol::{Item, LockKey, Reply, Request, RowRead, Schema, Transacted, Written};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::SystemTime;
 
 /// The future of a simulated request.
-pub type Replying<'a> = Pin<Box<dyn Future<Output = Reply> + Send + 'a>>;
+pub type Replying<'a, T> = Pin<Box<dyn Future<Output = Received<T>> + Send + 'a>>;
 
 /// Carries requests to a table. Each call sends one request.
 pub trait Network: fmt::Debug + Send + Sync {
-    /// Sends a request that goes alone.
-    fn send(&self, request: Request) -> Replying<'_>;
+    /// Sends a write that goes alone.
+    fn write(&self, request: Request) -> Replying<'_, Written>;
 
     /// Sends one transaction: these requests, with the caller's own writes.
-    fn send_together<'a>(&'a self, requests: Vec<Request>, writes: &'a [TransactWriteItem]) -> Replying<'a>;
+    fn transact<'a>(&'a self, requests: Vec<Request>, writes: &'a [TransactWriteItem]) -> Replying<'a, Transacted>;
+
+    /// Reads this row.
+    fn read(&self, key: LockKey) -> Replying<'_, Option<Item>>;
 
     /// Reads these rows.
-    fn read_all(&self, keys: Vec<LockKey>) -> Replying<'_>;
+    fn read_all(&self, keys: Vec<LockKey>) -> Replying<'_, Vec<RowRead>>;
 }
 
 /// The response to a request.
 #[derive(Debug)]
-pub struct Reply {
+pub struct Received<T> {
     /// What is known about the request afterwards.
-    pub answer: Answer,
+    pub reply: Reply<T>,
     /// The server's clock, if the response contains it.
     pub server_time: Option<SystemTime>,
 }
 
 /// The meaning of a cancelled transaction, by its reasons. Those from `first` on belong to the writes of the locks.
-pub fn meaning_of_reasons(reasons: &[CancellationReason], first: usize, locks: usize) -> Answer {
-    answer::answer_of_cancellation(reasons, first, locks)
+pub fn meaning_of_reasons(reasons: &[CancellationReason], first: usize, locks: usize) -> Reply<Transacted> {
+    fault::reply_of_cancellation(reasons, first, locks)
 }
 
 /// A network as a transport of the client.
@@ -47,31 +50,35 @@ pub fn meaning_of_reasons(reasons: &[CancellationReason], first: usize, locks: u
 pub(crate) struct Plugged(Box<dyn Network>);
 
 impl Transport for Plugged {
-    fn send<'a>(&'a self, request: &'a Request) -> Responding<'a> {
-        Box::pin(async { self.0.send(request.clone()).await.into() })
+    fn write<'a>(&'a self, request: &'a Request) -> Responding<'a, Written> {
+        Box::pin(async { self.0.write(request.clone()).await.into() })
     }
 
-    fn send_together<'a>(&'a self, requests: &'a [Request], items: Vec<TransactWriteItem>) -> Responding<'a> {
+    fn transact<'a>(&'a self, requests: &'a [Request], items: Vec<TransactWriteItem>) -> Responding<'a, Transacted> {
         Box::pin(async move {
             let writes = &items[..items.len().saturating_sub(requests.len())];
-            self.0.send_together(requests.to_vec(), writes).await.into()
+            self.0.transact(requests.to_vec(), writes).await.into()
         })
     }
 
-    fn read_all<'a>(&'a self, keys: &'a [LockKey]) -> Responding<'a> {
+    fn read<'a>(&'a self, key: &'a LockKey) -> Responding<'a, Option<Item>> {
+        Box::pin(async { self.0.read(key.clone()).await.into() })
+    }
+
+    fn read_all<'a>(&'a self, keys: &'a [LockKey]) -> Responding<'a, Vec<RowRead>> {
         Box::pin(async { self.0.read_all(keys.to_vec()).await.into() })
     }
 }
 
-impl From<Reply> for Response {
-    fn from(Reply { answer, server_time }: Reply) -> Self {
-        Self { answer, server_time, cause: None }
+impl<T> From<Received<T>> for Response<T> {
+    fn from(Received { reply, server_time }: Received<T>) -> Self {
+        Self { reply, server_time, cause: None }
     }
 }
 
-impl From<Response> for Reply {
-    fn from(Response { answer, server_time, .. }: Response) -> Self {
-        Self { answer, server_time }
+impl<T> From<Response<T>> for Received<T> {
+    fn from(Response { reply, server_time, .. }: Response<T>) -> Self {
+        Self { reply, server_time }
     }
 }
 
@@ -101,19 +108,23 @@ impl Real {
 }
 
 impl Network for Real {
-    fn send(&self, request: Request) -> Replying<'_> {
-        Box::pin(async move { Transport::send(&self.dynamodb, &request).await.into() })
+    fn write(&self, request: Request) -> Replying<'_, Written> {
+        Box::pin(async move { Transport::write(&self.dynamodb, &request).await.into() })
     }
 
-    fn send_together<'a>(&'a self, requests: Vec<Request>, writes: &'a [TransactWriteItem]) -> Replying<'a> {
+    fn transact<'a>(&'a self, requests: Vec<Request>, writes: &'a [TransactWriteItem]) -> Replying<'a, Transacted> {
         Box::pin(async move {
             let Self { dynamodb, table, schema } = self;
             let items = Transaction::of(writes).items(table, schema, &requests).unwrap_or_default();
-            Transport::send_together(dynamodb, &requests, items).await.into()
+            Transport::transact(dynamodb, &requests, items).await.into()
         })
     }
 
-    fn read_all(&self, keys: Vec<LockKey>) -> Replying<'_> {
+    fn read(&self, key: LockKey) -> Replying<'_, Option<Item>> {
+        Box::pin(async move { Transport::read(&self.dynamodb, &key).await.into() })
+    }
+
+    fn read_all(&self, keys: Vec<LockKey>) -> Replying<'_, Vec<RowRead>> {
         Box::pin(async move { Transport::read_all(&self.dynamodb, &keys).await.into() })
     }
 }

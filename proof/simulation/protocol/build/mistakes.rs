@@ -48,14 +48,12 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "CommitSentAnewAfterConflict",
         file: "commit.rs",
-        find: "Answer::Throttled => self.call.throttled(),",
+        find: "if let Err(failure) = self.call.write_failed(fault) {",
         put: "
-            Answer::Throttled => {
-                if MISTAKEN {
-                    self.not_applied();
-                }
-                self.call.throttled();
+            if MISTAKEN && fault == crate::Fault::Throttled {
+                self.not_applied();
             }
+            if let Err(failure) = self.call.write_failed(fault) {
         ",
     },
     Edit {
@@ -426,7 +424,7 @@ pub(crate) const EDITS: &[Edit] = &[
                 return self.look(port).await;
             }
             if MISTAKEN && row.get(schema::RELEASED).is_some() {
-                port.sleep(Duration::from_millis(100)).await;
+                port.sleep(&now, Duration::from_millis(100)).await;
                 return self.look(port).await;
             }
         ",
@@ -541,12 +539,12 @@ pub(crate) const EDITS: &[Edit] = &[
         name: "mistakes in requests",
         file: "expression/mod.rs",
         find: "
-                Action::Peek => {}
+                Action::Fence { grant, token } => out.fence(*grant, *token),
             }
             out
         ",
         put: "
-                Action::Peek => {}
+                Action::Fence { grant, token } => out.fence(*grant, *token),
             }
             crate::requests::mistaken(out, request)
         ",

@@ -3,9 +3,10 @@
 use super::Lock;
 use super::operations::{Next, grant_of, owner, replay};
 use super::sometimes::count;
-use super::state::{Call, Caller, Input, KEYS, Message, Sent, State, WaitsFor, print_of};
+use super::state::{Call, Caller, Input, KEYS, Message, State, WaitsFor, print_of};
 use lambda_lock_protocol::{
-    Acquired, AcquiredAll, Answer, FailedAcquire, Failure, HolderSeen, Holding, Item, Released, Value, schema,
+    Acquired, AcquiredAll, Answer, FailedAcquire, Failure, HolderSeen, Holding, Item, Released, RowRead, Sent,
+    Transacted, Value, Written, schema,
 };
 use std::sync::Arc;
 
@@ -52,7 +53,7 @@ impl Lock {
         let grant = grant_of(caller, state.calls[caller]);
         let is_ours =
             |row: &Item| matches!(row.get(schema::VERSION), Some(Value::S(version)) if version.starts_with(&grant));
-        if matches!(call, Call::Acquire(_) | Call::AcquireAll) && rows_of(&answer).any(is_ours) {
+        if matches!(call, Call::Acquire(_) | Call::AcquireAll) && rows_of(&answer).into_iter().any(is_ours) {
             count(&self.sometimes.recognised);
         }
         inputs.push(Input::Answer(state.now, answer));
@@ -106,7 +107,7 @@ impl Lock {
         let call = state.calls[caller];
         let grant = grant_of(caller, call);
         let claims = |message: &Arc<Message>| {
-            (message.caller, message.call) == (caller, call) && matches!(message.sent, Sent::Together(_))
+            (message.caller, message.call) == (caller, call) && matches!(message.sent, Sent::Transaction(_))
         };
         let still_comes = state.messages.iter().chain(state.landing.as_ref().map(|of| &of.message)).any(claims);
         if still_comes || state.rows.iter().any(|row| row.is_held_by(&grant)) {
@@ -147,11 +148,19 @@ impl Lock {
 }
 
 /// The rows that a response shows.
-fn rows_of(answer: &Answer) -> impl Iterator<Item = &Item> {
-    let (one, several) = match answer {
-        Answer::ConditionFailed(row) | Answer::Found(row) => (row.as_ref(), [].as_slice()),
-        Answer::Refused(rows) | Answer::FoundAll(rows) => (None, rows.as_slice()),
-        _ => (None, [].as_slice()),
-    };
-    one.into_iter().chain(several.iter().flatten().flatten())
+fn rows_of(answer: &Answer) -> Vec<&Item> {
+    match answer {
+        Answer::Written(Written::Refused(row)) | Answer::Read(row) => row.iter().collect(),
+        Answer::Transacted(Transacted::Refused(refusals)) => {
+            refusals.iter().filter_map(|refusal| refusal.row.as_ref()).collect()
+        }
+        Answer::ReadAll(rows) => rows
+            .iter()
+            .filter_map(|row| match row {
+                RowRead::Row(row) => Some(row),
+                RowRead::Unread | RowRead::Missing => None,
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
 }

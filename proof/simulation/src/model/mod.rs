@@ -16,10 +16,10 @@ mod sometimes;
 mod state;
 
 use lambda_lock_protocol::mistakes::{self, Mistake};
-use lambda_lock_protocol::{Answer, ClockBounds, Settings};
+use lambda_lock_protocol::{Answer, ClockBounds, Fault, Sent, Settings, Transacted, Written};
 use sometimes::{Sometimes, count};
 pub use state::{Call, State};
-use state::{Caller, KEYS, Message, Sent, WaitsFor};
+use state::{Caller, KEYS, Message, WaitsFor, reads};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, LazyLock};
@@ -224,13 +224,14 @@ impl Lock {
             Happening::AnsweredInPart(index, row) => {
                 let message = state.messages.swap_remove(index);
                 let caller = message.caller;
-                let Some(Answer::Refused(mut reasons)) = self.apply(&mut state, message, true) else { return None };
-                if !reasons.iter().all(Option::is_some) {
+                let answer = self.apply(&mut state, message, true);
+                let Some(Answer::Transacted(Transacted::Refused(mut refusals))) = answer else { return None };
+                if refusals.len() < KEYS.len() {
                     return None;
                 }
-                reasons[KEYS.len() - 1 - row] = None;
+                refusals.retain(|refusal| refusal.index == row);
                 count(&self.sometimes.told_in_part);
-                self.answer(&mut state, caller, Answer::Refused(reasons));
+                self.answer(&mut state, caller, Answer::Transacted(Transacted::Refused(refusals)));
             }
             Happening::Conflicts(index) => {
                 state.conflicts += 1;
@@ -239,7 +240,7 @@ impl Lock {
                     // DynamoDB recognises the copy.
                     return None;
                 }
-                self.answer(&mut state, message.caller, Answer::Throttled);
+                self.answer(&mut state, message.caller, Answer::Fault(Fault::Throttled));
             }
             Happening::Lands(index) => self.land(&mut state, index),
             Happening::Unheard(index) => {
@@ -249,17 +250,21 @@ impl Lock {
             Happening::Doubled(index) => {
                 state.duplicates += 1;
                 let message = state.messages[index].clone();
-                let applied = matches!(self.apply(&mut state, message, false), Some(Answer::Applied(_)));
+                let answer = self.apply(&mut state, message, false);
+                let applied = matches!(
+                    answer,
+                    Some(Answer::Written(Written::Applied(_)) | Answer::Transacted(Transacted::Applied))
+                );
                 Arc::make_mut(&mut state.messages[index]).applied = applied;
             }
             Happening::TimesOut(caller) => {
                 // A read that nobody waits for has no effect.
-                state.messages.retain(|message| message.caller != caller || !message.sent.reads());
-                self.answer(&mut state, caller, Answer::Unknown);
+                state.messages.retain(|message| message.caller != caller || !reads(&message.sent));
+                self.answer(&mut state, caller, Answer::Fault(Fault::Unknown));
             }
             Happening::Crashes(caller) => {
                 state.crashes += 1;
-                state.messages.retain(|message| message.caller != caller || !message.sent.reads());
+                state.messages.retain(|message| message.caller != caller || !reads(&message.sent));
                 state.set(caller, Caller::Idle);
             }
         }
@@ -270,14 +275,14 @@ impl Lock {
     fn arrivals(&self, state: &State, index: usize, message: &Message, actions: &mut Vec<Happening>) {
         if state.waits_for(message) {
             actions.push(Happening::Answered(index));
-            if let Sent::Together(_) = message.sent {
+            if let Sent::Transaction(_) = message.sent {
                 actions.extend((0..KEYS.len()).map(|row| Happening::AnsweredInPart(index, row)));
             }
-            if !message.sent.reads() && state.conflicts < self.bounds.conflicts {
+            if !reads(&message.sent) && state.conflicts < self.bounds.conflicts {
                 actions.push(Happening::Conflicts(index));
             }
         }
-        if !message.sent.reads() {
+        if !reads(&message.sent) {
             actions.push(Happening::Unheard(index));
             if state.duplicates < self.bounds.duplicates {
                 actions.push(Happening::Doubled(index));

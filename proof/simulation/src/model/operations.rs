@@ -1,12 +1,12 @@
 //! Runs the protocol's own operations. A future cannot be copied, so an operation is started again with the same
 //! inputs.
 
-use super::state::{Call, Input, KEYS, Sent, print_of};
+use super::state::{Call, Input, KEYS, print_of};
 use super::{Asking, EPOCH, LEASE, SETTINGS, TICK};
 use lambda_lock_protocol::{
     self as protocol, AcquireAllOptions, AcquireOptions, Acquired, AcquiredAll, AttributesChange, DataChange,
-    FailedAcquire, Failure, Holding, Instants, LockKey, Now, Queueing, Reclaim, ReleaseOptions, Released, Step, Steps,
-    WallClock, WantedLock,
+    FailedAcquire, Failure, Holding, Instants, LockKey, Now, Queueing, Reclaim, ReleaseOptions, Released, Sent, Step,
+    Steps, WallClock, WantedLock,
 };
 use std::time::Duration;
 
@@ -130,9 +130,7 @@ fn drive(mut steps: Steps<Next>, asking: Asking, caller: usize, serial: u8, inpu
                     bytes
                 };
                 last = match steps.step(now, random) {
-                    Step::Send(request) => Next::Sends(Sent::Alone(request)),
-                    Step::SendTogether(together) => Next::Sends(Sent::Together(together)),
-                    Step::ReadAll(keys) => Next::Sends(Sent::Read(keys)),
+                    Step::Send(sent) => Next::Sends(sent),
                     Step::Wait(_) => Next::Pauses,
                     Step::Done(next) => next,
                 };

@@ -2,11 +2,14 @@
 
 use super::line::Counters;
 use super::sometimes::count;
-use super::state::{Landing, Message, Sent, State, print_of, sorted};
+use super::state::{Landing, Message, State, print_of, sorted};
 use super::{Asking, Lock, SETTINGS};
 use crate::expression;
 use crate::expression::Outcome;
-use lambda_lock_protocol::{Action, Answer, Expression, Item, LockKey, Request, Scope, Value};
+use lambda_lock_protocol::{
+    Action, Answer, Expression, Fault, Item, LockKey, Refusal, Request, RowRead, Scope, Sent, Transacted, Value,
+    Written,
+};
 use std::sync::Arc;
 
 impl Lock {
@@ -14,19 +17,17 @@ impl Lock {
     /// when it has reached all of its rows.
     pub(super) fn apply(&self, state: &mut State, message: Arc<Message>, heard: bool) -> Option<Answer> {
         match &message.sent {
-            Sent::Alone(request) if request.action == Action::Peek => {
-                Some(Answer::Found(state.row(&request.key).item.clone()))
-            }
-            Sent::Alone(request) if state.is_taken(&request.key) => {
+            Sent::Write(request) if state.is_taken(&request.key) => {
                 count(&self.sometimes.conflicts);
-                Some(Answer::Throttled)
+                Some(Answer::Fault(Fault::Throttled))
             }
-            Sent::Alone(request) => Some(self.write(state, &message, request, heard)),
-            Sent::Read(keys) => {
-                let row = |key: &LockKey| Some(state.row(key).item.clone());
-                Some(Answer::FoundAll(keys.iter().map(row).collect()))
+            Sent::Write(request) => Some(Answer::Written(self.write(state, &message, request, heard))),
+            Sent::Read(key) => Some(Answer::Read(state.row(key).item.clone())),
+            Sent::ReadAll(keys) => {
+                let row = |key: &LockKey| state.row(key).item.clone().map_or(RowRead::Missing, RowRead::Row);
+                Some(Answer::ReadAll(keys.iter().map(row).collect()))
             }
-            Sent::Together(requests) => {
+            Sent::Transaction(requests) => {
                 let requests = requests.clone();
                 self.decide(state, message, requests, heard)
             }
@@ -38,23 +39,23 @@ impl Lock {
         let id = requests.first().and_then(|request| request.transaction.clone())?;
         if state.landing.is_some() {
             // DynamoDB reports that a copy is in progress.
-            return Some(if state.accepted.contains(&id) { Answer::Unknown } else { Answer::Throttled });
+            return Some(Answer::Fault(if state.accepted.contains(&id) { Fault::Unknown } else { Fault::Throttled }));
         }
         if state.accepted.contains(&id) {
             count(&self.sometimes.sent_again);
-            return Some(Answer::Applied(Item::default()));
+            return Some(Answer::Transacted(Transacted::Applied));
         }
-        let refusing = |request: &Request| {
+        let refusal = |(index, request): (usize, &Request)| {
             let row = &state.row(&request.key).item;
             let holds = expression::holds(&Expression::of(request, &SETTINGS.schema), row.as_ref());
-            (!holds).then(|| row.clone())
+            (!holds).then(|| Refusal { index, row: row.clone() })
         };
-        let reasons: Vec<_> = requests.iter().map(refusing).collect();
-        if reasons.iter().any(Option::is_some) {
+        let refusals: Vec<_> = requests.iter().enumerate().filter_map(refusal).collect();
+        if !refusals.is_empty() {
             if !heard {
                 count(&self.sometimes.late_refused);
             }
-            return Some(Answer::Refused(reasons));
+            return Some(Answer::Transacted(Transacted::Refused(refusals)));
         }
         state.accepted.push(id);
         state.landing = Some(Box::new(Landing { message, left: requests, heard }));
@@ -66,17 +67,17 @@ impl Lock {
         let Some(mut landing) = state.landing.take() else { return };
         let request = landing.left.remove(index);
         let (caller, heard) = (landing.message.caller, landing.heard);
-        if !matches!(self.write(state, &landing.message, &request, heard), Answer::Applied(_)) {
+        if !matches!(self.write(state, &landing.message, &request, heard), Written::Applied(_)) {
             state.breaks("a transaction was accepted, and then applied in part");
         }
         if !landing.left.is_empty() {
             state.landing = Some(landing);
         } else if heard && state.waits_for(&landing.message) {
-            self.answer(state, caller, Answer::Applied(Item::default()));
+            self.answer(state, caller, Answer::Transacted(Transacted::Applied));
         }
     }
 
-    fn write(&self, state: &mut State, message: &Message, request: &Request, heard: bool) -> Answer {
+    fn write(&self, state: &mut State, message: &Message, request: &Request, heard: bool) -> Written {
         let expression = Expression::of(request, &SETTINGS.schema);
         let row = state.row_mut(&request.key);
         let (before, released) = (row.version().map(str::to_owned), row.is_released());
@@ -91,7 +92,7 @@ impl Lock {
             if !heard {
                 count(&self.sometimes.late_refused);
             }
-            return Answer::ConditionFailed(row.item.clone());
+            return Written::Refused(row.item.clone());
         };
         row.print = print_of(&sorted(&row.item));
         self.note(state, message.caller, request, before, (token, alive));
@@ -101,7 +102,7 @@ impl Lock {
         if !heard && matches!(request.action, Action::Claim { .. } | Action::ClaimInTurn { .. } | Action::Take { .. }) {
             count(&self.sometimes.ghosts);
         }
-        Answer::Applied(returned)
+        Written::Applied(returned)
     }
 
     /// Checks an applied write.

@@ -3,7 +3,7 @@
 use super::CALLERS;
 use super::line::Line;
 use super::operations::instants;
-use lambda_lock_protocol::{Action, Answer, Holding, Item, LockKey, Request, TransactionId, Value, schema};
+use lambda_lock_protocol::{Answer, Holding, Item, LockKey, Request, Sent, TransactionId, Value, schema};
 use std::fmt::{Debug, Write as _};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -53,23 +53,9 @@ pub(super) enum WaitsFor {
     Time,
 }
 
-/// What a caller sends.
-#[derive(Clone, Debug)]
-pub(super) enum Sent {
-    Alone(Request),
-    Together(Vec<Request>),
-    Read(Vec<LockKey>),
-}
-
-impl Sent {
-    /// Whether this changes no row.
-    pub(super) fn reads(&self) -> bool {
-        match self {
-            Sent::Alone(request) => request.action == Action::Peek,
-            Sent::Together(_) => false,
-            Sent::Read(_) => true,
-        }
-    }
+/// Whether this changes no row.
+pub(super) fn reads(sent: &Sent) -> bool {
+    matches!(sent, Sent::Read(_) | Sent::ReadAll(_))
 }
 
 /// A request in flight.
@@ -256,10 +242,10 @@ impl State {
     /// Whether DynamoDB has accepted a copy of this transaction.
     pub(super) fn has_accepted(&self, sent: &Sent) -> bool {
         match sent {
-            Sent::Together(requests) => {
+            Sent::Transaction(requests) => {
                 requests.iter().any(|request| request.transaction.as_ref().is_some_and(|id| self.accepted.contains(id)))
             }
-            Sent::Alone(_) | Sent::Read(_) => false,
+            Sent::Write(_) | Sent::Read(_) | Sent::ReadAll(_) => false,
         }
     }
 
@@ -281,8 +267,8 @@ pub(super) fn position(key: &LockKey) -> usize {
 /// The keys of a transaction.
 fn of(message: &Message) -> impl Iterator<Item = &LockKey> {
     let requests = match &message.sent {
-        Sent::Together(requests) => requests.as_slice(),
-        Sent::Alone(_) | Sent::Read(_) => &[],
+        Sent::Transaction(requests) => requests.as_slice(),
+        Sent::Write(_) | Sent::Read(_) | Sent::ReadAll(_) => &[],
     };
     requests.iter().map(|request| &request.key)
 }

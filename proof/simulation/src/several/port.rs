@@ -1,7 +1,9 @@
 //! How a process reads its clocks, sends and waits.
 
-use super::world::{Event, Nanos, Sent, World, nanos};
-use lambda_lock_protocol::{Answer, Instants, LockKey, Now, Port, Request, WallClock};
+use super::world::{Event, Nanos, World, nanos};
+use lambda_lock_protocol::{
+    Answer, Fault, Instants, Item, LockKey, Now, Port, Reply, Request, RowRead, Sent, Transacted, WallClock, Written,
+};
 use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
@@ -30,13 +32,13 @@ impl Wire {
         (self.wait, self.time) = (wait, time.max(wait));
     }
 
-    async fn answer_to(&mut self, sent: Sent) -> (Instants, Answer) {
+    async fn answer_to(&mut self, sent: Sent, number: Option<usize>) -> (Instants, Answer) {
         let (slot, until) = {
             let mut state = self.world.state();
             let passed = state.clocks(self.id).longest_since(self.started);
             let patience = TIMEOUT.min(self.time.saturating_sub(passed).max(LAST));
             let until: Nanos = state.now + nanos(patience);
-            let slot = state.send(self.id, sent);
+            let slot = state.send(self.id, sent, number);
             state.at(until, Event::Wake(self.id));
             (slot, until)
         };
@@ -46,7 +48,7 @@ impl Wire {
             if let Some(answer) = state.slots[slot].answer.take() {
                 return Poll::Ready((after, answer));
             }
-            if state.now >= until { Poll::Ready((after, Answer::Unknown)) } else { Poll::Pending }
+            if state.now >= until { Poll::Ready((after, Answer::Fault(Fault::Unknown))) } else { Poll::Pending }
         })
         .await
     }
@@ -84,20 +86,28 @@ impl Port for Wire {
         self.world.state().rng.u128(..).to_le_bytes()
     }
 
-    async fn send(&mut self, request: Request) -> (Instants, Answer) {
-        self.answer_to(Sent::Alone(request)).await
+    async fn write(&mut self, _: &Now, request: Request) -> (Instants, Reply<Written>) {
+        let (after, answer) = self.answer_to(Sent::Write(request), None).await;
+        (after, answer.written())
     }
 
-    async fn send_together(&mut self, requests: Vec<Request>) -> (Instants, Answer) {
+    async fn transact(&mut self, _: &Now, requests: Vec<Request>) -> (Instants, Reply<Transacted>) {
         let number = self.commit;
-        self.answer_to(Sent::Together(requests, number)).await
+        let (after, answer) = self.answer_to(Sent::Transaction(requests), number).await;
+        (after, answer.transacted())
     }
 
-    async fn read_all(&mut self, keys: Vec<LockKey>) -> (Instants, Answer) {
-        self.answer_to(Sent::Read(keys)).await
+    async fn read(&mut self, _: &Now, key: LockKey) -> (Instants, Reply<Option<Item>>) {
+        let (after, answer) = self.answer_to(Sent::Read(key), None).await;
+        (after, answer.read())
     }
 
-    async fn sleep(&mut self, pause: Duration) {
+    async fn read_all(&mut self, _: &Now, keys: Vec<LockKey>) -> (Instants, Reply<Vec<RowRead>>) {
+        let (after, answer) = self.answer_to(Sent::ReadAll(keys), None).await;
+        (after, answer.read_all())
+    }
+
+    async fn sleep(&mut self, _: &Now, pause: Duration) {
         self.nap(pause).await;
     }
 }

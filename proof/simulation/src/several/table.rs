@@ -1,11 +1,12 @@
 //! The table: single writes, transactions that take time, and reads.
 
 use super::ledger::Grants;
-use super::world::{Event, MILLI, Nanos, Sent, State};
+use super::world::{Event, MILLI, Nanos, State};
 use crate::expression;
-use crate::table::{TOKEN_MEMORY, Typed};
+use crate::table::{self, TOKEN_MEMORY, Typed};
 use lambda_lock_protocol::{
-    Action, Answer, Expression, FailedWrite, Item, LockKey, Request, TransactionId, Value, Version, schema,
+    Action, Answer, Expression, FailedWrite, Fault, Item, LockKey, Refusal, Request, RowRead, Sent, Transacted,
+    TransactionId, Value, Version, Written, schema,
 };
 
 /// A write of a transaction on its way to its row.
@@ -36,49 +37,48 @@ impl Transactions {
 }
 
 impl State {
-    pub(super) fn arrives(&mut self, slot: usize, sent: Sent, copy: bool, mute: bool) {
+    pub(super) fn arrives(&mut self, slot: usize, sent: Sent, number: Option<usize>, copy: bool, mute: bool) {
         self.transactions.taken.retain(|(_, until)| *until >= self.now);
         let now = self.now;
-        match sent {
-            Sent::Alone(request) => {
-                let answer = self.single(&request, slot, copy);
-                let answer = match answer {
-                    Answer::ConditionFailed(Some(_)) if mute => Answer::ConditionFailed(None),
-                    other => other,
-                };
-                self.answers(slot, now, answer, copy);
-            }
-            Sent::Together(requests, number) => {
-                let (at, answer) = self.together(&requests, number, slot, copy, mute);
-                self.answers(slot, at, answer, copy);
-            }
-            Sent::Read(keys) => {
+        let (at, answer) = match sent {
+            Sent::Write(request) => (now, self.single(&request, slot, copy, mute)),
+            Sent::Transaction(requests) => self.together(&requests, number, slot, copy, mute),
+            Sent::Read(key) => (now, Answer::Read(self.rows.get(&key).cloned())),
+            Sent::ReadAll(keys) => {
                 let mut rows = Vec::new();
                 for key in &keys {
-                    let unread = self.chance(self.plan.unprocessed);
-                    rows.push((!unread).then(|| self.rows.get(key).cloned()));
+                    rows.push(match self.rows.get(key).cloned() {
+                        _ if self.chance(self.plan.unprocessed) => RowRead::Unread,
+                        Some(row) => RowRead::Row(row),
+                        None => RowRead::Missing,
+                    });
                 }
-                self.answers(slot, now, Answer::FoundAll(rows), copy);
+                (now, Answer::ReadAll(rows))
             }
-        }
+        };
+        self.answers(slot, at, answer, copy);
     }
 
-    fn single(&mut self, request: &Request, slot: usize, copy: bool) -> Answer {
+    fn single(&mut self, request: &Request, slot: usize, copy: bool, mute: bool) -> Answer {
         let conflict = self.transactions.has(&request.key, self.now);
-        if request.action != Action::Peek && (conflict || self.chance(self.plan.conflict / 4.0)) {
+        if conflict || self.chance(self.plan.conflict / 4.0) {
             self.ledger.counts.single_conflicts += 1;
-            return Answer::Throttled;
+            return Answer::Fault(Fault::Throttled);
         }
         let process = self.slots[slot].process;
-        self.write(request, process, copy)
+        match self.write(request, process, copy).written() {
+            Ok(Written::Refused(Some(_))) if mute => Answer::Written(Written::Refused(None)),
+            Ok(written) => Answer::Written(written),
+            Err(fault) => Answer::Fault(fault),
+        }
     }
 
     /// Applies a request to its row, and enters it into the ledger.
-    fn write(&mut self, request: &Request, process: usize, copy: bool) -> Answer {
+    fn write(&mut self, request: &Request, process: usize, copy: bool) -> table::Answer {
         let mut typed = Typed::of(request, Vec::new(), &self.settings.schema);
         typed.transaction = None;
         let answer = self.rows.carry_out(&typed);
-        if let Answer::Applied(_) = answer {
+        if let table::Answer::Applied(_) = answer {
             let key = self.index_of(&request.key);
             let row = self.rows.get(&request.key).cloned();
             self.say(|_| format!("  {} is written by process {process}, copy: {copy}", request.key));
@@ -101,11 +101,11 @@ impl State {
     ) -> (Nanos, Answer) {
         let now = self.now;
         let Some(id) = requests.first().and_then(|request| request.transaction.clone()) else {
-            return (now, Answer::Unknown);
+            return (now, Answer::Fault(Fault::Unknown));
         };
         if self.transactions.knows(&id, now) {
             self.ledger.counts.transactions_again += 1;
-            return (now, Answer::Applied(Item::default()));
+            return (now, Answer::Transacted(Transacted::Applied));
         }
         let mut reasons = Vec::new();
         for request in requests {
@@ -127,21 +127,22 @@ impl State {
             }
         }
         self.ledger.counts.sets_refused += 1;
-        let mut told: Vec<Option<Option<Item>>> = Vec::new();
-        for (request, (taken, holds)) in requests.iter().zip(&reasons) {
-            let is_told = !taken && !holds && (self.calm || self.rng.u8(..5) > 0);
-            let row = || if mute { None } else { self.rows.get(&request.key).cloned() };
-            told.push(is_told.then(row));
+        let mut told = Vec::new();
+        for (index, (request, (taken, holds))) in requests.iter().zip(&reasons).enumerate() {
+            if !taken && !holds && (self.calm || self.rng.u8(..5) > 0) {
+                let row = if mute { None } else { self.rows.get(&request.key).cloned() };
+                told.push(Refusal { index, row });
+            }
         }
-        if told.iter().any(Option::is_some) {
-            return (now, Answer::Refused(told));
+        if !told.is_empty() {
+            return (now, Answer::Transacted(Transacted::Refused(told)));
         }
         if all_hold && own_refused {
             let failed = FailedWrite { index: 0, code: "ConditionalCheckFailed".to_owned(), message: None };
-            return (now, Answer::Cancelled(vec![failed]));
+            return (now, Answer::Transacted(Transacted::Cancelled(vec![failed])));
         }
         self.ledger.counts.set_conflicts += 1;
-        (now, Answer::Throttled)
+        (now, Answer::Fault(Fault::Throttled))
     }
 
     fn accepted(
@@ -167,7 +168,7 @@ impl State {
             let pending = Pending { request: request.clone(), copy, process };
             self.at(at, Event::Visible(Box::new(pending)));
         }
-        (last, Answer::Applied(Item::default()))
+        (last, Answer::Transacted(Transacted::Applied))
     }
 
     pub(super) fn becomes_visible(&mut self, pending: Pending) {

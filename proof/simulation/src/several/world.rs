@@ -5,7 +5,9 @@ use super::table::{Pending, Transactions};
 use crate::clocks::EPOCH;
 use crate::table::Rows;
 use fastrand::Rng;
-use lambda_lock_protocol::{Answer, ClockBounds, Instants, Item, LockKey, Request, Schema, Settings, Value, schema};
+use lambda_lock_protocol::{
+    Answer, ClockBounds, Fault, Instants, Item, LockKey, Request, Schema, Sent, Settings, Value, schema,
+};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,6 +41,8 @@ pub(super) enum Event {
     Arrive {
         slot: usize,
         sent: Sent,
+        /// The number of the caller's own writes in a transaction, if it has some.
+        number: Option<usize>,
         copy: bool,
         mute: bool,
     },
@@ -49,15 +53,6 @@ pub(super) enum Event {
     },
     /// A write of a transaction reaches its row.
     Visible(Box<Pending>),
-}
-
-/// What was sent.
-#[derive(Clone, Debug)]
-pub(super) enum Sent {
-    Alone(Request),
-    /// With the number of the caller's own writes, if it has some.
-    Together(Vec<Request>, Option<usize>),
-    Read(Vec<LockKey>),
 }
 
 /// What the seed decides before the run.
@@ -269,12 +264,12 @@ impl State {
         self.at(at + pause, Event::Wake(id));
     }
 
-    pub(super) fn send(&mut self, process: usize, sent: Sent) -> usize {
+    pub(super) fn send(&mut self, process: usize, sent: Sent, number: Option<usize>) -> usize {
         let slot = self.slots.len();
         self.slots.push(Slot { process, answer: None });
-        self.say(|_| format!("process {process} sends {}", brief(&sent)));
+        self.say(|_| format!("process {process} sends {}", brief(&sent, number)));
         let way = self.way();
-        let writes = !matches!(sent, Sent::Read(_)) && !is_peek(&sent);
+        let writes = matches!(sent, Sent::Write(_) | Sent::Transaction(_));
         if self.chance(self.plan.lost) {
             // Nobody gets any response.
             self.processes[process].lost = true;
@@ -285,12 +280,13 @@ impl State {
             if self.plan.forgetful && self.rng.u8(..3) == 0 {
                 late = self.rng.u64(540..=720) * 1000 * MILLI;
             }
-            self.at(self.now + way + late, Event::Arrive { slot, sent: sent.clone(), copy: true, mute: false });
+            let copy = Event::Arrive { slot, sent: sent.clone(), number, copy: true, mute: false };
+            self.at(self.now + way + late, copy);
         }
         let slow = if self.chance(self.plan.slow) { self.rng.u64(0..=3 * nanos(self.plan.lease)) } else { 0 };
         self.processes[process].lost |= slow > 0;
         let mute = self.chance(self.plan.mute);
-        self.at(self.now + way + slow, Event::Arrive { slot, sent, copy: false, mute });
+        self.at(self.now + way + slow, Event::Arrive { slot, sent, number, copy: false, mute });
         slot
     }
 
@@ -300,7 +296,7 @@ impl State {
 
     pub(super) fn happens(&mut self, event: Event) {
         match event {
-            Event::Arrive { slot, sent, copy, mute } => self.arrives(slot, sent, copy, mute),
+            Event::Arrive { slot, sent, number, copy, mute } => self.arrives(slot, sent, number, copy, mute),
             Event::Answer { slot, answer } => {
                 let process = self.slots[slot].process;
                 self.slots[slot].answer = Some(answer);
@@ -326,7 +322,7 @@ impl State {
             if self.rng.bool() {
                 return;
             }
-            Answer::Unknown
+            Answer::Fault(Fault::Unknown)
         } else {
             answer
         };
@@ -349,21 +345,18 @@ pub(super) fn nanos(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn is_peek(sent: &Sent) -> bool {
-    matches!(sent, Sent::Alone(request) if request.action == lambda_lock_protocol::Action::Peek)
-}
-
-fn brief(sent: &Sent) -> String {
+fn brief(sent: &Sent, number: Option<usize>) -> String {
     let action = |request: &Request| {
         let action = format!("{:?}", request.action);
         format!("{} {}", action.split([' ', '{', '(']).next().unwrap_or_default(), request.key)
     };
     match sent {
-        Sent::Alone(request) => action(request),
-        Sent::Together(requests, number) => {
+        Sent::Write(request) => action(request),
+        Sent::Read(key) => format!("a read of {key}"),
+        Sent::Transaction(requests) => {
             format!("{:?} together, own writes {number:?}", requests.iter().map(action).collect::<Vec<_>>())
         }
-        Sent::Read(keys) => format!("a read of {} keys", keys.len()),
+        Sent::ReadAll(keys) => format!("a read of {} keys", keys.len()),
     }
 }
 

@@ -9,9 +9,9 @@ use crate::network::{Fate, Outcome, REJECTIONS, Slot, throttling};
 use crate::peer::{Op, What};
 use crate::plan::RETENTION;
 use crate::sdk::{self, Http};
-use crate::table::{Kind, Mark, TOKEN_MEMORY, Typed};
+use crate::table::{Answer, Kind, Mark, TOKEN_MEMORY, Typed};
 use lambda_lock::simulation::meaning_of_reasons;
-use lambda_lock_protocol::Answer;
+use lambda_lock_protocol::Fault;
 use lambda_lock_protocol::schema::RELEASED;
 use lambda_lock_protocol::{Value, schema};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -166,7 +166,8 @@ impl State {
 
     /// Nobody has looked at the row.
     fn refuse_at(&mut self, at: Nanos, slot: usize, by_sdk: bool, code: &str) {
-        let refused = if by_sdk { sdk::refused(code) } else { Outcome::Answer(Answer::of_error(Some(code), None)) };
+        let refused =
+            if by_sdk { sdk::refused(code) } else { Outcome::Answer(Answer::Fault(Fault::of_error(Some(code), None))) };
         self.answer_at(at, slot, refused);
     }
 
@@ -208,10 +209,7 @@ impl State {
             self.rows.reasons(request, taken, looked)
         });
         let answer = match &reasons {
-            Some(reasons) => match meaning_of_reasons(reasons, request.writes.len(), 1) {
-                Answer::Refused(mut rows) => Answer::ConditionFailed(rows.pop().flatten().flatten()),
-                other => other,
-            },
+            Some(reasons) => Answer::of_transaction(meaning_of_reasons(reasons, request.writes.len(), 1)),
             None => self.rows.carry_out(request),
         };
         if let Some(complaint) = self.rows.malformed.take() {
@@ -223,10 +221,10 @@ impl State {
             Some(reasons) => message.http.as_ref().map(|_| sdk::cancelled(reasons)),
             None => self.compare(&message, &answer),
         };
-        let mute = matches!(answer, Answer::ConditionFailed(Some(_))) && self.is_mute();
+        let mute = matches!(answer, Answer::Refused(Some(_))) && self.is_mute();
         let (answer, by_sdk) = if mute {
             self.has_a_fault(self.slots[slot].call, request.kind);
-            (Answer::ConditionFailed(None), by_sdk.map(sdk::without_rows))
+            (Answer::Refused(None), by_sdk.map(sdk::without_rows))
         } else {
             (answer, by_sdk)
         };
@@ -238,8 +236,9 @@ impl State {
         });
         if !copy && request.transaction.is_some() {
             // Or it was refused because of nonsense that is repaired before a copy of it arrives.
-            let by_nonsense = matches!(answer, Answer::ConditionFailed(_)) && self.is_unreadable(key, before.as_ref());
-            self.slots[slot].cancelled = by_nonsense || matches!(answer, Answer::Cancelled(_) | Answer::Throttled);
+            let by_nonsense = matches!(answer, Answer::Refused(_)) && self.is_unreadable(key, before.as_ref());
+            self.slots[slot].cancelled =
+                by_nonsense || matches!(answer, Answer::Cancelled(_) | Answer::Fault(Fault::Throttled));
         }
         self.count(&message, key, &answer, recognised);
         if matches!(answer, Answer::Applied(_)) && !recognised {
@@ -255,7 +254,7 @@ impl State {
 
     fn count(&mut self, Message { slot, request, .. }: &Message, key: usize, answer: &Answer, recognised: bool) {
         let call = self.slots[*slot].call;
-        if let (Kind::Renew, Answer::ConditionFailed(Some(_)), CallKind::Hold(grant, token)) =
+        if let (Kind::Renew, Answer::Refused(Some(_)), CallKind::Hold(grant, token)) =
             (request.kind, answer, &self.ledger.calls[call].kind)
             && self.is_held_by(key, *grant, *token)
         {
@@ -263,7 +262,7 @@ impl State {
         }
         match answer {
             Answer::Cancelled(_) => self.counts().commits_cancelled += 1,
-            Answer::ConditionFailed(_) if !request.writes.is_empty() => self.counts().commits_refused += 1,
+            Answer::Refused(_) if !request.writes.is_empty() => self.counts().commits_refused += 1,
             _ if recognised => self.counts().commits_sent_again += 1,
             _ => {}
         }
@@ -380,15 +379,17 @@ impl State {
     fn answers(&mut self, slot: usize, sent: Kind, fate: Fate, answer: Answer, by_sdk: Option<Outcome>) {
         let way = self.way();
         let told = !matches!(fate, Fate::AnswerLost | Fate::SaysFailure);
-        if let (Answer::ConditionFailed(_), Some(call)) = (&answer, self.ledger.calls.get_mut(self.slots[slot].call)) {
+        if let (Answer::Refused(_), Some(call)) = (&answer, self.ledger.calls.get_mut(self.slots[slot].call)) {
             call.refusals += 1;
         }
-        let means =
-            (matches!(answer, Answer::Applied(_)), matches!(answer, Answer::ConditionFailed(_) | Answer::Rejected(_)));
+        let means = (
+            matches!(answer, Answer::Applied(_)),
+            matches!(answer, Answer::Refused(_) | Answer::Fault(Fault::Rejected(_))),
+        );
         self.slots[slot].means = told.then_some(means);
         let kind = self.ledger.calls.get(self.slots[slot].call).map(|call| &call.kind);
         let row = match &answer {
-            Answer::ConditionFailed(row) | Answer::Found(row) => Some(row.as_ref()),
+            Answer::Refused(row) | Answer::Found(row) => Some(row.as_ref()),
             Answer::Applied(row) if sent == Kind::Join => Some(Some(row)),
             _ => None,
         };
@@ -398,7 +399,7 @@ impl State {
         match fate {
             Fate::AnswerLost => self.reset_at(self.now + way, slot),
             _ if by_sdk.is_some() => self.answer_at(self.now + way, slot, by_sdk.unwrap_or(Outcome::Reset)),
-            Fate::SaysFailure => self.answer_at(self.now + way, slot, Outcome::Answer(Answer::Unknown)),
+            Fate::SaysFailure => self.answer_at(self.now + way, slot, Outcome::Answer(Answer::Fault(Fault::Unknown))),
             _ => self.answer_at(self.now + way, slot, Outcome::Answer(answer)),
         }
     }
@@ -467,24 +468,21 @@ impl State {
 fn code(answer: &Answer) -> u64 {
     match answer {
         Answer::Applied(_) => 1,
-        Answer::ConditionFailed(Some(_)) => 2,
-        Answer::ConditionFailed(None) => 3,
+        Answer::Refused(Some(_)) => 2,
+        Answer::Refused(None) => 3,
         Answer::Found(Some(_)) => 4,
         Answer::Found(None) => 5,
-        Answer::Throttled => 6,
-        Answer::Rejected(_) => 7,
-        Answer::Unknown => 8,
+        Answer::Fault(Fault::Throttled) => 6,
+        Answer::Fault(Fault::Rejected(_)) => 7,
+        Answer::Fault(Fault::Unknown) => 8,
         Answer::Cancelled(_) => 9,
-        Answer::Refused(_) => 10,
-        Answer::FoundAll(_) => 11,
-        Answer::InProgress => 12,
     }
 }
 
 fn brief(answer: &Answer) -> String {
     let row = |row: &Option<_>| row.as_ref().map(Mark::of);
     match answer {
-        Answer::ConditionFailed(found) => format!("refused by {:?}", row(found)),
+        Answer::Refused(found) => format!("refused by {:?}", row(found)),
         Answer::Found(found) => format!("found {:?}", row(found)),
         Answer::Applied(returned) => format!("applied, returns {:?}", Mark::of(returned)),
         other => format!("{other:?}"),

@@ -1,10 +1,12 @@
 //! The world of the calls that are cut: a table, a clock that advances when a call waits, and the faults of one call.
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
-use lambda_lock::simulation::{Network, Reply, Replying};
+use lambda_lock::simulation::{Network, Received, Replying};
 use lambda_lock::{Clock, LockClient, SharedClock, Sleep};
-use lambda_lock_protocol::{Answer, Instants, Item, LockKey, Record, Request, Schema, Version};
-use lambda_lock_simulation::Rows;
+use lambda_lock_protocol::{
+    Fault as NoReply, Instants, Item, LockKey, Record, Reply, Request, RowRead, Schema, Transacted, Version, Written,
+};
+use lambda_lock_simulation::{Answer, Rows};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -38,6 +40,14 @@ pub(crate) enum Arrival {
     UnderAnother,
     /// After that caller has released it.
     AfterAnother,
+}
+
+/// A request of a call.
+#[derive(Clone, Debug)]
+enum Asked {
+    /// And whether it contains writes of the caller's.
+    Write(Request, bool),
+    Read(LockKey),
 }
 
 /// The fault of one call.
@@ -74,8 +84,8 @@ pub(crate) struct World {
     random: u128,
     requests: usize,
     fault: Fault,
-    /// Requests that were sent and have not arrived, and whether they contain writes of the caller's.
-    on_their_way: Vec<(Request, bool)>,
+    /// Requests that were sent and have not arrived.
+    on_their_way: Vec<Asked>,
     /// When they will arrive.
     arrival: Arrival,
     /// How often the caller's own write was applied.
@@ -83,7 +93,11 @@ pub(crate) struct World {
 }
 
 impl World {
-    fn apply(&mut self, request: &Request, writes: bool) -> Answer {
+    fn apply(&mut self, asked: &Asked) -> Answer {
+        let (request, writes) = match asked {
+            Asked::Write(request, writes) => (request, *writes),
+            Asked::Read(key) => return Answer::Found(self.rows.get(key).cloned()),
+        };
         let before = self.rows.transactions();
         let answer = self.rows.apply(request);
         self.written += usize::from(writes && self.rows.transactions() > before);
@@ -91,8 +105,8 @@ impl World {
     }
 
     fn arrive(&mut self) {
-        for (request, writes) in std::mem::take(&mut self.on_their_way) {
-            self.apply(&request, writes);
+        for asked in std::mem::take(&mut self.on_their_way) {
+            self.apply(&asked);
         }
     }
 
@@ -192,42 +206,46 @@ impl Clock for Shared {
 }
 
 impl Network for Shared {
-    fn send(&self, request: Request) -> Replying<'_> {
-        Box::pin(self.sent(request, false))
+    fn write(&self, request: Request) -> Replying<'_, Written> {
+        Box::pin(self.received(Asked::Write(request, false), Answer::written))
     }
 
-    fn send_together<'a>(&'a self, mut requests: Vec<Request>, writes: &'a [TransactWriteItem]) -> Replying<'a> {
+    fn transact<'a>(&'a self, mut requests: Vec<Request>, writes: &'a [TransactWriteItem]) -> Replying<'a, Transacted> {
         assert_eq!(requests.len(), 1, "each call here is about one lock");
-        Box::pin(self.sent(requests.remove(0), !writes.is_empty()))
+        Box::pin(self.received(Asked::Write(requests.remove(0), !writes.is_empty()), Answer::transacted))
     }
 
-    fn read_all(&self, _: Vec<LockKey>) -> Replying<'_> {
+    fn read(&self, key: LockKey) -> Replying<'_, Option<Item>> {
+        Box::pin(self.received(Asked::Read(key), Answer::read))
+    }
+
+    fn read_all(&self, _: Vec<LockKey>) -> Replying<'_, Vec<RowRead>> {
         unreachable!("each call here is about one lock")
     }
 }
 
 impl Shared {
     /// Waits once before the request is applied, and once after it.
-    async fn sent(&self, request: Request, writes: bool) -> Reply {
+    async fn received<T>(&self, asked: Asked, reply: impl FnOnce(Answer) -> Reply<T>) -> Received<T> {
         let fate = {
             let mut world = self.world();
             world.requests += 1;
-            world.on_their_way.push((request.clone(), writes));
+            world.on_their_way.push(asked.clone());
             world.fault.fate_of(world.requests - 1)
         };
         a_turn().await;
         if fate == Some(Fate::LostBefore) {
-            return Reply { answer: Answer::Unknown, server_time: None };
+            return Received { reply: Err(NoReply::Unknown), server_time: None };
         }
         let answer = {
             // A call sends its requests one after the other, so the last request is this one.
             let mut world = self.world();
             world.on_their_way.pop();
-            world.apply(&request, writes)
+            world.apply(&asked)
         };
         a_turn().await;
-        let answer = if fate == Some(Fate::LostAfter) { Answer::Unknown } else { answer };
-        Reply { answer, server_time: None }
+        let reply = if fate == Some(Fate::LostAfter) { Err(NoReply::Unknown) } else { reply(answer) };
+        Received { reply, server_time: None }
     }
 }
 

@@ -15,7 +15,8 @@ use aws_smithy_types::base64;
 use lambda_lock::LockClient;
 use lambda_lock::simulation::{Network, Real};
 use lambda_lock_local::config;
-use lambda_lock_protocol::{Action, Answer, Item, LockKey, Request, Schema, Value};
+use lambda_lock_protocol::{Item, LockKey, Request, Schema, Value};
+use lambda_lock_simulation::Answer;
 use serde_json::Value as Json;
 use std::sync::{Arc, Mutex};
 
@@ -50,12 +51,9 @@ impl Engine {
         let writes: Vec<_> = operation.writes.iter().map(crate::writes::Write::item).collect();
         let real = Real::new(self.dynamodb.clone(), LOCKS, schema.clone());
         if request.transaction.is_none() {
-            return real.send(request).await.answer;
+            return Answer::of_write(real.write(request).await.reply);
         }
-        match real.send_together(vec![request], &writes).await.answer {
-            Answer::Refused(mut rows) => Answer::ConditionFailed(rows.pop().flatten().flatten()),
-            answer => answer,
-        }
+        Answer::of_transaction(real.transact(vec![request], &writes).await.reply)
     }
 
     pub(crate) async fn apply(&self, operation: &Operation, schema: &Schema) -> Outcome {
@@ -67,29 +65,29 @@ impl Engine {
     /// One request alone.
     pub(crate) async fn alone(&self, request: &Request, schema: &Schema) -> Outcome {
         let real = Real::new(self.dynamodb.clone(), LOCKS, schema.clone());
-        Outcome::of(real.send(request.clone()).await.answer)
+        Outcome::of(Answer::of_write(real.write(request.clone()).await.reply))
     }
 
     /// A transaction over several locks, as the crate sends it.
     pub(crate) async fn together(&self, set: &Set, schema: &Schema) -> Outcome {
         let writes: Vec<_> = set.writes.iter().map(crate::writes::Write::item).collect();
         let real = Real::new(self.dynamodb.clone(), LOCKS, schema.clone());
-        let answer = real.send_together(set.requests.clone(), &writes).await.answer;
+        let reply = real.transact(set.requests.clone(), &writes).await.reply;
         let reasons = std::mem::take(&mut *self.listening.0.lock().unwrap());
-        Outcome { reasons, ..Outcome::of(answer) }
+        Outcome { reasons, ..Outcome::of_set(&reply) }
     }
 
     /// Several rows at once, as the crate reads them.
     pub(crate) async fn read_all(&self, keys: &[LockKey], schema: &Schema) -> Outcome {
         let real = Real::new(self.dynamodb.clone(), LOCKS, schema.clone());
-        Outcome::of(real.read_all(keys.to_vec()).await.answer)
+        Outcome::of_rows(real.read_all(keys.to_vec()).await.reply)
     }
 
     pub(crate) async fn row(&self, key: &LockKey) -> Option<Attributes> {
         let real = Real::new(self.dynamodb.clone(), LOCKS, Schema::default());
-        match real.send(Request::alone(key.clone(), Action::Peek)).await.answer {
-            Answer::Found(row) => row.map(sorted),
-            other => panic!("{}: {other:?}", self.name),
+        match real.read(key.clone()).await.reply {
+            Ok(row) => row.map(sorted),
+            Err(fault) => panic!("{}: {fault:?}", self.name),
         }
     }
 

@@ -1,8 +1,10 @@
 //! The expected outcome of an operation, computed without a DynamoDB.
 
 use crate::requests::Operation;
-use lambda_lock_protocol::{Action, Answer, Expression, Item, LockKey, Rejection, Schema, Value};
-use lambda_lock_simulation::{Rows, expression};
+use lambda_lock_protocol::{
+    Action, Expression, FailedWrite, Fault, Item, LockKey, Rejection, Reply, RowRead, Schema, Transacted, Value,
+};
+use lambda_lock_simulation::{Answer, Rows, expression};
 use std::collections::BTreeMap;
 
 /// The attributes of an item, in order.
@@ -19,32 +21,64 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Without the order of attributes, and without error texts, because each engine has its own.
+    /// Of a request that is about one lock. Without the order of attributes, and without error texts, because each engine has
+    /// its own.
     pub(crate) fn of(answer: Answer) -> Self {
-        let there = |row: &Option<Item>| if row.is_some() { "a row" } else { "no row" };
         let (what, row) = match answer {
             Answer::Applied(item) => ("applied".to_owned(), Some(item)),
-            Answer::ConditionFailed(row) => (format!("refused, {}", there(&row)), row),
-            Answer::Found(row) => (format!("found, {}", there(&row)), row),
-            Answer::Cancelled(failed) => {
-                let failed: Vec<_> = failed.iter().map(|failed| (failed.index, failed.code.as_str())).collect();
-                (format!("cancelled by {failed:?}"), None)
-            }
-            Answer::Refused(rows) => {
-                let rows = rows.iter().map(|row| row.as_ref().map_or("held", |row| there(row))).collect::<Vec<_>>();
-                (format!("refused by {rows:?}"), None)
-            }
-            Answer::FoundAll(rows) => {
-                (format!("{:?}", rows.into_iter().map(|row| row.map(|row| row.map(sorted))).collect::<Vec<_>>()), None)
-            }
-            Answer::Rejected(Rejection::Invalid(_)) => ("invalid".to_owned(), None),
-            other => (format!("{other:?}"), None),
+            Answer::Refused(row) => (format!("refused, {}", there(row.as_ref())), row),
+            Answer::Found(row) => (format!("found, {}", there(row.as_ref())), row),
+            Answer::Cancelled(failed) => (cancelled(&failed), None),
+            Answer::Fault(fault) => (named(&fault), None),
         };
         Self { what, row: row.map(sorted).unwrap_or_default(), reasons: Vec::new() }
     }
 
+    /// Of a transaction over several locks.
+    pub(crate) fn of_set(reply: &Reply<Transacted>) -> Self {
+        Self::named(&match reply {
+            Ok(Transacted::Applied) => "applied".to_owned(),
+            Ok(Transacted::Refused(refusals)) => {
+                let by = refusals.iter().map(|refusal| (refusal.index, there(refusal.row.as_ref())));
+                format!("refused by {:?}", by.collect::<Vec<_>>())
+            }
+            Ok(Transacted::Cancelled(failed)) => cancelled(failed),
+            Ok(Transacted::InProgress) => "in progress".to_owned(),
+            Err(fault) => named(fault),
+        })
+    }
+
+    /// Of a read of several rows.
+    pub(crate) fn of_rows(reply: Reply<Vec<RowRead>>) -> Self {
+        let row = |row| match row {
+            RowRead::Unread => "unread".to_owned(),
+            RowRead::Missing => "missing".to_owned(),
+            RowRead::Row(row) => format!("{:?}", sorted(row)),
+        };
+        Self::named(&match reply {
+            Ok(rows) => format!("{:?}", rows.into_iter().map(row).collect::<Vec<_>>()),
+            Err(fault) => named(&fault),
+        })
+    }
+
     fn named(what: &str) -> Self {
         Self { what: what.to_owned(), ..Self::default() }
+    }
+}
+
+fn there(row: Option<&Item>) -> &'static str {
+    if row.is_some() { "a row" } else { "no row" }
+}
+
+fn cancelled(failed: &[FailedWrite]) -> String {
+    let failed: Vec<_> = failed.iter().map(|failed| (failed.index, failed.code.as_str())).collect();
+    format!("cancelled by {failed:?}")
+}
+
+fn named(fault: &Fault) -> String {
+    match fault {
+        Fault::Rejected(Rejection::Invalid(_)) => "invalid".to_owned(),
+        other => format!("{other:?}"),
     }
 }
 

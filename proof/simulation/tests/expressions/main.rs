@@ -153,8 +153,6 @@ const OFTEN: &[(&str, usize)] = &[
     ("join: applied", 39),
     ("join: refused, a row", 46),
     ("join: refused, no row", 2),
-    ("peek: found, a row", 312),
-    ("peek: found, no row", 67),
     ("read of 1 rows", 18),
     ("read of 2 rows", 18),
     ("read of 3 rows", 9),

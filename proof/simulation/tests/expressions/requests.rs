@@ -36,7 +36,6 @@ impl Operation {
             Action::Settle { outcome: StoredOutcome::Failed(_), .. } => "fail",
             Action::Delete { .. } => "delete",
             Action::Fence { .. } => "fence",
-            Action::Peek => "peek",
         };
         if self.request.transaction.is_some() { format!("transaction with {action}:") } else { format!("{action}:") }
     }
@@ -117,12 +116,6 @@ impl Sequence {
         // Few operations make sense without a row.
         let choice = if row.is_none() && rng.u8(..4) > 0 { [0, 0, 0, 16][rng.usize(..4)] } else { rng.u8(..21) };
         match choice {
-            0..2 => Action::Claim {
-                grant: self.grant(rng),
-                trusted: rng.bool().then(|| rng.u64(1000..1010)),
-                deserted: rng.bool().then(|| rng.u64(1000..1010)),
-                token: NextToken::FromRow,
-            },
             2..4 => Action::Take {
                 seen: seen.unwrap_or_else(|| version(rng).to_string()),
                 held: rng.bool(),
@@ -172,8 +165,7 @@ impl Sequence {
                 let version = seen.replacen("lo1-", "ll1-", 1);
                 Action::Reset { seen, version, ends_at_ms: rng.u64(1000..1010), reason: "why not".to_owned() }
             }
-            16 if self.once => Action::Peek,
-            16 => {
+            16 if !self.once => {
                 let changed = text(row, "freezeChangedAt").and_then(|at| at.parse().ok()).filter(|_| rng.u8(..8) > 0);
                 let at = changed.map_or(1000, |changed: u64| changed + 1);
                 match rng.u8(..5) {
@@ -191,7 +183,12 @@ impl Sequence {
                 Action::ClaimInTurn { grant: self.grant(rng), ticket: served + u64::from(rng.u8(..4) > 0), passed }
             }
             13 => Action::Delete { scope: scope(seen, current, token, rng) },
-            _ => Action::Peek,
+            _ => Action::Claim {
+                grant: self.grant(rng),
+                trusted: rng.bool().then(|| rng.u64(1000..1010)),
+                deserted: rng.bool().then(|| rng.u64(1000..1010)),
+                token: NextToken::FromRow,
+            },
         }
     }
 

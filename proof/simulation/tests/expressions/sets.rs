@@ -7,7 +7,8 @@ use crate::requests::Sequence;
 use crate::writes::{self, Write};
 use fastrand::Rng;
 use lambda_lock_protocol::{
-    Action, Answer, Expression, Item, LineRule, LockKey, NextToken, Request, Schema, TransactionId,
+    Action, Expression, Item, LineRule, LockKey, NextToken, Refusal, Request, RowRead, Schema, Transacted,
+    TransactionId,
 };
 use lambda_lock_simulation::{Rows, expression};
 use std::collections::BTreeMap;
@@ -150,7 +151,8 @@ impl Evaluation {
         match next {
             Next::Alone(request) => Outcome::of(self.rows.apply(request)),
             Next::Read(keys) => {
-                Outcome::of(Answer::FoundAll(keys.iter().map(|key| Some(self.rows.get(key).cloned())).collect()))
+                let row = |key| self.rows.get(key).cloned().map_or(RowRead::Missing, RowRead::Row);
+                Outcome::of_rows(Ok(keys.iter().map(row).collect()))
             }
             Next::Together(set) => self.together(set),
         }
@@ -159,18 +161,20 @@ impl Evaluation {
     /// All of it, or nothing.
     fn together(&mut self, set: &Set) -> Outcome {
         if self.applied.contains(set) {
-            return Outcome::of(Answer::Applied(Item::default()));
+            return Outcome::of_set(&Ok(Transacted::Applied));
         }
         let of_writes = set.writes.iter().map(|write| {
             let row = self.work.get(&write.id).cloned().flatten();
             reason(write.holds(row.as_ref()), row.filter(|_| write.all_old))
         });
         let mut reasons: Vec<(String, Option<Attributes>)> = of_writes.collect();
-        let mut rows = Vec::new();
-        for request in &set.requests {
+        let mut refusals = Vec::new();
+        for (index, request) in set.requests.iter().enumerate() {
             let row = self.rows.get(&request.key);
             let holds = expression::holds(&Expression::of(request, &self.schema), row);
-            rows.push((!holds).then(|| row.cloned()));
+            if !holds {
+                refusals.push(Refusal { index, row: row.cloned() });
+            }
             reasons.push(reason(holds, row.cloned()));
         }
         if reasons.iter().all(|(code, _)| code == "None") {
@@ -181,10 +185,10 @@ impl Evaluation {
                 self.rows.apply(&Request::alone(request.key.clone(), request.action.clone()));
             }
             self.applied.push(set.clone());
-            return Outcome::of(Answer::Applied(Item::default()));
+            return Outcome::of_set(&Ok(Transacted::Applied));
         }
-        if rows.iter().any(Option::is_some) {
-            return Outcome { reasons, ..Outcome::of(Answer::Refused(rows)) };
+        if !refusals.is_empty() {
+            return Outcome { reasons, ..Outcome::of_set(&Ok(Transacted::Refused(refusals))) };
         }
         let failed = reasons.iter().enumerate().filter(|(_, (code, _))| code != "None");
         let failed: Vec<_> = failed.map(|(index, (code, _))| (index, code.as_str())).collect();

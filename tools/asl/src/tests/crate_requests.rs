@@ -5,8 +5,8 @@ use crate::options::Options;
 use lambda_lock_protocol::SavedLock;
 use lambda_lock_protocol::{
     AcquireOptions, Acquired, Action, Answer, AttributesChange, DataChange, Driven, Expression, Failure, Instants,
-    Item, LockKey, Now, Observation, Queueing, Reclaim, ReleaseOptions, Request, Schema, Settings, Step, Steps, Value,
-    WallClock, acquire, release, renew,
+    Item, LockKey, Now, Observation, Queueing, Reclaim, ReleaseOptions, Request, Schema, Sent, Settings, Step, Steps,
+    Value, WallClock, Written, acquire, release, renew,
 };
 use serde_json::{Value as Json, json};
 use std::time::Duration;
@@ -73,7 +73,7 @@ fn acquiring(options: &Options, observation: Option<Observation>) -> Steps<Resul
 
 fn sent<T: std::fmt::Debug>(step: Step<T>) -> Request {
     match step {
-        Step::Send(request) => request,
+        Step::Send(Sent::Write(request)) => request,
         other => panic!("the crate sends nothing: {other:?}"),
     }
 }
@@ -88,19 +88,19 @@ pub(super) fn decision(options: &Options, millis: u64, row: Option<Item>, observ
     let mut steps = acquiring(options, observed);
     // Earlier, so that the next attempt has the stamp of its own time.
     sent(steps.step(now(options, millis - 1_000), || RANDOM));
-    steps.answered(instants(millis), Answer::ConditionFailed(row.clone()));
+    steps.answered(instants(millis), Answer::Written(Written::Refused(row.clone())));
     let mut step = steps.step(now(options, millis), || RANDOM);
     if row.is_none() {
         // The row is gone. The crate looks once more.
         while let Step::Wait(_) = step {
             step = steps.step(now(options, millis), || RANDOM);
         }
-        assert_eq!(sent(step).action, Action::Peek);
-        steps.answered(instants(millis), Answer::Found(None));
+        assert!(matches!(step, Step::Send(Sent::Read(_))), "{step:?}");
+        steps.answered(instants(millis), Answer::Read(None));
         step = steps.step(now(options, millis), || RANDOM);
     }
     match step {
-        Step::Send(request) => match request.action {
+        Step::Send(Sent::Write(request)) => match request.action {
             Action::Claim { .. } => Decision::Claims,
             _ => Decision::Takes(request),
         },
