@@ -69,7 +69,7 @@ use super::read::{look, row};
 use super::record::{InvalidRecord, Record};
 use super::reply::Written;
 use super::request::{Action, FrozenRow, Request, StoredOutcome};
-use super::schema;
+use super::schema::{self, Schema};
 use super::settings::Settings;
 use super::value::{Item, Value};
 use super::version::{Grant, OURS, SETTLED, Stamp, Version, before_settled};
@@ -120,7 +120,7 @@ pub async fn freeze(
 ) -> Result<bool, Failure> {
     let mut call = Call::new();
     loop {
-        let (seen, at) = row_to_change(port, &mut call, settings, key).await?;
+        let (seen, at) = row_to_change(port, &mut call, settings, key, Record::read_to_hold).await?;
         if !is_expected(seen.as_ref()) {
             return if call.is_unknown() { Err(Failure::OutcomeUnknown) } else { Ok(false) };
         }
@@ -147,7 +147,8 @@ pub async fn thaw(
 ) -> Result<Option<bool>, Failure> {
     let mut call = Call::new();
     loop {
-        let (record, at) = row_to_change(port, &mut call, settings, key).await?;
+        // A thaw writes no TTL, so it does not matter whose stands in the row.
+        let (record, at) = row_to_change(port, &mut call, settings, key, Record::read).await?;
         if !is_expected(record.as_ref()) {
             return if call.is_unknown() { Err(Failure::OutcomeUnknown) } else { Ok(None) };
         }
@@ -165,9 +166,10 @@ async fn row_to_change(
     call: &mut Call,
     settings: &Settings,
     key: &LockKey,
+    read: fn(Item, &Schema) -> Result<Record, InvalidRecord>,
 ) -> Result<(Option<Record>, u64), Failure> {
     let (_, row) = look(port, call, key).await?;
-    changed(port, settings, key, row).map_err(|invalid| call.fail(invalid.into()))
+    changed(port, settings, key, row, read).map_err(|invalid| call.fail(invalid.into()))
 }
 
 /// Reads the row as a record that may be changed.
@@ -176,12 +178,13 @@ fn changed(
     settings: &Settings,
     key: &LockKey,
     row: Option<Item>,
+    read: fn(Item, &Schema) -> Result<Record, InvalidRecord>,
 ) -> Result<(Option<Record>, u64), InvalidRecord> {
     if row.as_ref().is_some_and(|row| row.get(schema::KEPT_UNTIL).is_some()) {
         let found = "of idempotent work, which cannot be frozen".to_owned();
         return Err(InvalidRecord::of(key, &settings.schema, schema::KEPT_UNTIL, found));
     }
-    let record = row.map(|row| Record::read_to_hold(row, &settings.schema)).transpose()?;
+    let record = row.map(|row| read(row, &settings.schema)).transpose()?;
     let at = next(port, settings, key, record.as_ref())?;
     Ok((record, at))
 }

@@ -6,7 +6,7 @@
 //!  ├ condition failed, with the row
 //!  │   ├ it is frozen, and was to be deleted  Release instead, if it is still ours
 //!  │   ├ it stores an outcome ........... lost, or gone: see below
-//!  │   ├ an operator has broken it ...... lost, or gone: see below
+//!  │   ├ an operator has broken it ...... lost; a later grant of the owner: lost, or gone
 //!  │   ├ it is no lock record ........... report the row, or unknown if an earlier attempt had no response
 //!  │   ├ a copy of ours renewed it ...... Release that version
 //!  │   ├ a later grant of the owner,
@@ -117,6 +117,8 @@ trait Whose: Send {
 enum Meaning {
     Free,
     Gone,
+    /// The grant was over before any release of it.
+    Lost,
     /// The grant is still on the row, and is released with this scope.
     Ours(Scope),
 }
@@ -130,9 +132,12 @@ struct Held<'a> {
 impl Whose for Held<'_> {
     fn meaning(&self, record: &Record, _: Option<&Scope>) -> Meaning {
         let Holding { newest, token, owner, .. } = self.holding;
-        match record.own_version {
+        let own = record.own_version.filter(|version| version.grant == newest.grant && record.token == Some(*token));
+        match own {
+            // A break needs a lock that is held, so no release of ours was applied before it, and none is after it.
+            Some(_) if record.is_broken() => Meaning::Lost,
             _ if record.is_broken() => Meaning::Gone,
-            Some(version) if version.grant == newest.grant && record.token == Some(*token) => {
+            Some(version) => {
                 // A copy of ours renewed it. Release that version, and no newer one.
                 Meaning::Ours(Scope::Mine { grant: newest.grant, up_to: version.stamp, token: Some(*token) })
             }
@@ -294,6 +299,7 @@ impl<'a> Releasing<'a> {
         Ok(match self.whose.meaning(&record, self.wrote.as_ref()) {
             Meaning::Free => Next::Ended(self.released(record.believable_line())),
             Meaning::Gone => Next::Ended(self.gone()),
+            Meaning::Lost => Next::Ended(Released::Lost),
             Meaning::Ours(scope) => {
                 self.call.repeat();
                 Next::Release(scope)

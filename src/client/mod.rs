@@ -519,9 +519,9 @@ impl LockClient {
     /// # }
     /// ```
     ///
-    /// **A broken holder still runs.** It learns that it lost the lock at its next renewal or commit, and a Java or Go client at
-    /// its next heartbeat. A release cannot
-    /// tell, because the lock is free. What it writes until then must be fenced. A lock whose holder is dead needs no break: the next acquire takes it over.
+    /// **A broken holder still runs.** It learns that it lost the lock at its next renewal, commit or release, and a Java or Go
+    /// client at its next heartbeat. What it writes until then must be fenced. A lock whose holder is dead needs no break: the
+    /// next acquire takes it over.
     ///
     /// The key is that of the row: of idempotent work it begins with `once/`. The next attempt may then begin.
     ///

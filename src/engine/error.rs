@@ -201,7 +201,7 @@ impl fmt::Debug for Held {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Blocked {
-    /// The lock.
+    /// The lock, with the prefix of the client. Who calls the same client with it takes the prefix off.
     pub key: LockKey,
     /// Its holder.
     pub held: Held,
@@ -485,6 +485,9 @@ impl Error {
         cause: impl Into<Option<BoxError>>,
     ) -> Self {
         let message = failure.text(operation, keys);
+        // The TTL of another client stands in the record of a lock. What else is invalid shows that there is none.
+        let is_of_no_lock =
+            matches!(&failure, Failure::InvalidRecord(invalid) if invalid.attribute() != schema::TTL_NAME);
         let (kind, detail, explained) = match failure {
             Failure::Lost => (ErrorKind::Lost, Detail::None, false),
             Failure::InvalidRecord(invalid) => {
@@ -501,7 +504,7 @@ impl Error {
                 kind == ErrorKind::Unknown
             }
             // A release that was refused leaves the lock held. Without a lock record there is none.
-            Operation::Release => !matches!(kind, ErrorKind::Lost | ErrorKind::InvalidRecord),
+            Operation::Release => kind != ErrorKind::Lost && !is_of_no_lock,
             _ => false,
         };
         if holds {
@@ -651,10 +654,10 @@ impl Error {
 
     pub(crate) fn out_of_time(keys: &[&LockKey], what: &str, needed: Duration, remaining: Duration) -> Self {
         let message = format!(
-            "the {what} of {} has {:?} left, but needs {:?}: renew first, or leave the step to the next invocation",
+            "the {what} of {} has {} left, but needs {}: renew first, or leave the step to the next invocation",
             Locks(keys),
-            in_millis(remaining),
-            in_millis(needed)
+            if remaining.is_zero() { "no time".to_owned() } else { format!("{:?}", in_millis(remaining)) },
+            if needed.is_zero() { "some".to_owned() } else { format!("{:?}", in_millis(needed)) },
         );
         Self::new(ErrorKind::OutOfTime, message).with(Detail::Time { needed, remaining })
     }

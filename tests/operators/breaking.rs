@@ -2,7 +2,7 @@
 
 use crate::LEASE;
 use lambda_lock::once::Started;
-use lambda_lock::{ErrorKind, LockClient, ReleaseOutcome};
+use lambda_lock::{Budget, Error, ErrorKind, LockClient, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, Table, acquired, case, granted, millis, until};
 use tokio::time::sleep;
 
@@ -77,6 +77,25 @@ async fn whoever_releases_a_lock_that_was_broken_learns_that_it_was_lost() {
         for _ in 0..2 {
             assert_eq!(holders.release(next.clone()).await.unwrap(), ReleaseOutcome::Released);
         }
+    }
+}
+
+/// The row of its grant proves that no release came before the break.
+#[tokio::test(start_paused = true)]
+async fn work_whose_lock_was_broken_has_lost_it_also_where_its_release_had_no_response_at_first() {
+    for fault in Fault::not_applied().into_iter().map(Some).chain([None]) {
+        let _case = case(format!("{fault:?}"));
+        let table = Table::new();
+        let (holder, operators) = (table.process(), table.process().locks("operator"));
+        let holders = holder.locks("holder");
+        let budget = Budget::lasting(LEASE);
+        let work = holders.acquire("k").lease(LEASE).within(&budget).run(async |_| {
+            operators.break_lock("k", &seen(&operators).await, "its host is gone").await?;
+            holder.next(fault);
+            Ok::<_, Error>(())
+        });
+        let ended = work.await.unwrap_err();
+        assert!(ended.is_lost(), "{ended}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Callers with different settings on one table: what one leaves in a row costs no other its lock.
 
 use lambda_lock::once::Started;
-use lambda_lock::{Error, ErrorKind, LockClient, TryAcquiredAll};
+use lambda_lock::{Error, ErrorKind, LockClient, ThawOutcome, TryAcquiredAll};
 use lambda_lock_testkit::{Process, Table, case, granted, secs};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -209,4 +209,31 @@ async fn a_holder_learns_at_its_next_renewal_that_its_lock_was_broken_whoever_ha
         assert!(began.elapsed() < secs(40), "{:?}", began.elapsed());
         assert!(second.remaining() > secs(40));
     }
+}
+
+/// A thaw writes no TTL.
+#[tokio::test(start_paused = true)]
+async fn who_froze_a_lock_can_thaw_it_whatever_ttl_its_holder_has() {
+    let table = Table::new();
+    let operators = table.process().locks("operator");
+    let saved = granted(table.process().locks("holder").try_acquire("k").lease(LEASE)).await.save();
+    operators.freeze("k", "migration").await.unwrap();
+    let lock = with_ttl(&table.process(), OTHER).resume(saved).await.unwrap();
+
+    assert_eq!(operators.thaw("k").await.unwrap(), ThawOutcome::Thawed);
+
+    assert_eq!(operators.peek("k").await.unwrap().unwrap().freeze_reason, None);
+    drop(lock);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_whose_release_is_refused_because_of_anothers_ttl_may_be_held() {
+    let table = Table::new();
+    let saved = granted(with_ttl(&table.process(), OTHER).try_acquire("k").lease(LEASE)).await.save();
+
+    let error = with_ttl(&table.process(), "goneAt").release(saved).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::InvalidRecord, "{error}");
+    assert_eq!(error.may_be_held().iter().map(|key| key.key()).collect::<Vec<_>>(), ["k"]);
+    assert!(!table.is_released("k"));
 }
