@@ -125,8 +125,9 @@ impl<'a> Waiting<'a> {
     async fn try_once(&mut self, locks: &LockClient) -> Result<TryAcquired, Error> {
         // It tries again and again instead of waiting in line, so that a signal ends it between two tries.
         let mut request = locks.try_acquire(self.how.key.key()).owner(&self.owner).lease(self.how.lease).out_of_turn();
-        if let Some((observation, then)) = self.seen.take() {
-            request = request.observation(observation.and_waited(then.elapsed()));
+        // A try that fails has observed nothing else.
+        if let Some((observation, then)) = &self.seen {
+            request = request.observation(observation.clone().and_waited(then.elapsed()));
         }
         // It may be held by such a try. A name that was given may be that of others too.
         if self.unknown.is_some() && self.how.owner.is_none() {

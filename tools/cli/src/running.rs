@@ -172,6 +172,8 @@ impl Running {
             self.end();
         } else if self.is_paused() {
             self.phase = Phase::Works;
+            // What was stopped could not end meanwhile.
+            self.rest_until = Instant::now() + self.grace;
             self.send_to_all(Signal::CONT);
         }
     }
@@ -237,8 +239,15 @@ impl Running {
             // Somebody may have been started meanwhile.
             self.send_to_all(Signal::KILL);
         }
-        if self.status.is_none() || !self.waits_for_rest() {
-            return Ok(self.status.is_some());
+        if self.status.is_none() {
+            return Ok(false);
+        }
+        // Who is still stopped is continued or killed first, when it is known whose the lock is.
+        if self.is_paused() && !self.is_gone() {
+            return Ok(false);
+        }
+        if !self.waits_for_rest() {
+            return Ok(true);
         }
         let is_over = !matches!(self.phase, Phase::Ends { .. }) && self.rest_until <= Instant::now();
         Ok(is_over || self.is_gone())
@@ -377,6 +386,15 @@ impl Running {
     fn tell(&mut self, what: String) {
         // Where no thread can be had, the exit code says it.
         self.told.extend(thread::Builder::new().spawn(move || complain(&what)));
+    }
+}
+
+/// Nobody else continues or kills what was stopped, also where an error ends the run.
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.is_paused() && !self.is_gone() {
+            self.end();
+        }
     }
 }
 

@@ -1,12 +1,14 @@
 //! `run`: the command does not work beyond its lock, whatever a request does, and how it ended is said.
 
 use crate::hostile::{behind, decides, until_come};
-use crate::place::{Ended, Place};
+use crate::place::{Ended, Place, TABLE};
 use crate::run::{PATIENCE, break_it, ended, file, is_running, millis, next_of, run, signal, spawned, written};
-use crate::run_signals::until_both_are_stopped;
+use crate::run_signals::{is, until, until_both_are_stopped};
+use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::ReleaseOutcome;
 use lambda_lock_local::authorize::{AuthorizingProxy, Fate};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
@@ -172,6 +174,29 @@ async fn a_command_that_continues_late_is_gone_at_the_end_of_its_lease_and_not_o
     next.release().await.unwrap();
 }
 
+/// `fg` continues both.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_in_the_foreground_is_stopped_again_until_its_lock_is_renewed() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let ready = file("foreground-again");
+    let script = format!("echo $$ > {}; exec sleep 1000", ready.display());
+    let child = spawned(through(&place, &proxy, &["--lease", "1h", "--foreground"], &script));
+    let pid = written(&ready).await;
+    signal(&child, Signal::TSTP);
+    until_both_are_stopped(&child, &pid).await;
+    proxy.decide(|_| Fate::Swallowed);
+    kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::CONT).unwrap();
+    until("the command continues", || !is(&pid, 'T')).await;
+    signal(&child, Signal::CONT);
+    until("it is stopped again", || is(&pid, 'T')).await;
+    proxy.decide(|_| Fate::Answered);
+    until("the lock is renewed", || !is(&pid, 'T')).await;
+    signal(&child, Signal::TERM);
+    assert_eq!(ended(child).await.code(), 128 + 15);
+    assert!(place.is_free("k").await);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn how_the_command_ended_is_said_where_it_was_told_to_and_the_lock_was_released() {
     let place = Place::new().await;
@@ -210,6 +235,31 @@ async fn an_outage_that_is_shorter_than_the_wait_is_waited_out() {
         assert_eq!(ended(child).await.done(), "ran\n", "{fate:?}");
         assert!(place.is_free("k").await, "{fate:?}");
     }
+}
+
+/// The time of the outage counts too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_holder_is_replaced_also_when_outages_come_more_often_than_its_lease_lasts() {
+    let java = ("7e57-uuid", &[][..]);
+    let ours =
+        ("ll1-4967f90d3a8d4d70ba93a033437cdc10-01a21ddc3cf0f04340c1b1610233", &["--max-clock-skew-ms", "off"][..]);
+    let waits = async |(version, options): (&str, &[&str])| {
+        let place = Place::new().await;
+        let text = |text: &str| AttributeValue::S(text.to_owned());
+        let row = place.local.client().put_item().table_name(TABLE).item("key", text("k"));
+        let row = row.item("recordVersionNumber", text(version)).item("ownerName", text("dead"));
+        row.item("leaseDuration", text("8000")).send().await.unwrap();
+        let proxy = behind(&place).await;
+        let come = AtomicU32::new(0);
+        // Four answers, and then none to more than one try.
+        proxy.decide(move |_| match come.fetch_add(1, Ordering::Relaxed) % 20 {
+            ..4 => Fate::Answered,
+            _ => Fate::RequestLost,
+        });
+        let options = [&["--lease", "1h", "--wait", "50s"], options].concat();
+        assert_eq!(ended(spawned(through(&place, &proxy, &options, "echo ran"))).await.done(), "ran\n", "{version}");
+    };
+    tokio::join!(waits(java), waits(ours));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,10 +2,11 @@
 
 use crate::place::{Ended, Place};
 use crate::run::{break_it, ended, file, is_running, millis, run, signal, spawned, written};
+use crate::run_signals::{beats, is, until, until_both_are_stopped};
 use lambda_lock_testkit::soon_so;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::process::Command;
 use tokio::time::sleep;
 
@@ -85,6 +86,77 @@ async fn what_ignores_that_somebody_ends_the_command_runs_on() {
     assert!(ended.err.contains("what the command started runs on, without the lock"), "{ended:?}");
     assert!(place.is_free("k").await && is_running(&pid));
     kill(&pid);
+}
+
+/// A worker that has left the process group, and the command, whose number the shell writes.
+fn in_a_session_of_its_own(worker: &Worker, command: &Path) -> String {
+    format!("trap 'exit 0' TERM; echo $$ > {}; setsid {}", command.display(), worker.script)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_stopped_while_it_was_waited_for_has_its_time_when_it_is_continued() {
+    for cleans_up in [true, false] {
+        let place = Place::new().await;
+        let (go, command) = (file("stopped-rest-go"), file("stopped-rest-command"));
+        let at_sigterm = format!("until [ -e {} ]; do sleep 0.05; done; echo done > CLEANED; exit", go.display());
+        let worker = Worker::new("stopped-rest", if cleans_up { &at_sigterm } else { ":" });
+        let script = in_a_session_of_its_own(&worker, &command);
+        let child = spawned(run(&place, &["--lease", "1h", "--kill-after", "4s"], &script));
+        let (pid, command) = (written(&worker.ready).await, written(&command).await);
+        signal(&child, Signal::TERM);
+        until("the command ends", || !is_running(&command)).await;
+        signal(&child, Signal::TSTP);
+        until_both_are_stopped(&child, &pid).await;
+        // For longer than it is waited for.
+        sleep(millis(4_500)).await;
+        signal(&child, Signal::CONT);
+        until("it is continued", || !is(&pid, 'T')).await;
+        sleep(millis(500)).await;
+        assert!(!place.is_free("k").await, "it may clean up before the lock is released");
+        std::fs::write(&go, "").unwrap();
+        let ended = ended(child).await;
+        assert_eq!((ended.code(), ended.err.contains("runs on, without the lock")), (0, !cleans_up), "{ended:?}");
+        assert_eq!((worker.cleaned.exists(), is_running(&pid)), (cleans_up, !cleans_up), "{ended:?}");
+        assert!(place.is_free("k").await);
+        if !cleans_up {
+            until("it runs on", || !is(&pid, 'T')).await;
+            kill(&pid);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_command_that_was_killed_while_it_was_stopped_leaves_is_continued_or_killed() {
+    for (is_lost, session) in [(false, "setsid"), (false, ""), (true, "setsid"), (true, "")] {
+        let place = Place::new().await;
+        let (ready, work, command) = (file("left-stopped"), file("left-stopped-work"), file("left-stopped-command"));
+        let script = format!(
+            "echo $$ > {}; {session} sh -c 'echo $$ > {}; while :; do echo x >> {}; sleep 0.02; done' > /dev/null 2>&1 & wait",
+            command.display(),
+            ready.display(),
+            work.display()
+        );
+        let child = spawned(run(&place, &["--lease", "1h"], &script));
+        let (pid, command) = (written(&ready).await, written(&command).await);
+        until("it works", || beats(&work) > 0).await;
+        signal(&child, Signal::TSTP);
+        until_both_are_stopped(&child, &pid).await;
+        let done = beats(&work);
+        kill(&command);
+        if is_lost {
+            break_it(&place).await;
+        }
+        signal(&child, Signal::CONT);
+        let ended = ended(child).await;
+        assert_eq!(ended.code(), if is_lost { 76 } else { 128 + 9 }, "{ended:?}");
+        if is_lost {
+            assert!(!is_running(&pid) && beats(&work) == done, "{session}: {ended:?}");
+        } else {
+            until("it works on", || beats(&work) > done).await;
+            kill(&pid);
+        }
+        assert!(place.is_free("k").await);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -209,7 +281,7 @@ async fn what_has_ended_as_another_user_is_not_out_of_reach() {
     let child = spawned(command);
     written(&ready).await;
     let zombie = written(&zombie).await;
-    soon_so("it has ended", async || crate::run_signals::is(&zombie, 'Z')).await;
+    soon_so("it has ended", async || is(&zombie, 'Z')).await;
     signal(&child, Signal::TERM);
     let ended = ended(child).await;
     assert_eq!((ended.code(), ended.err.as_str()), (128 + 15, ""), "{ended:?}");
