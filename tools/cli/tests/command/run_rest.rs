@@ -265,6 +265,31 @@ async fn a_lock_is_left_to_its_lease_while_something_of_another_user_may_still_r
     }
 }
 
+/// One of another user keeps `lambda-lock` waiting meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_joins_the_command_after_it_was_killed_is_killed_too() {
+    let place = Place::new().await;
+    let (ready, joins) = (file("joined-by-another-user"), file("joins-late"));
+    // Nobody knows it until it has the variable again.
+    let late = "trap \"\" TERM; while kill -0 $COMMAND; do sleep 0.02; done; export LAMBDA_LOCK_RUNS=\"$RUNS\"; exec sleep 1000";
+    let script = format!(
+        "trap '' TERM; export COMMAND=$$ RUNS=\"$LAMBDA_LOCK_RUNS\"
+         (env -u LAMBDA_LOCK_RUNS setsid sh -c 'echo $$ > {}; {late}' > /dev/null 2>&1 &)
+         sh -c '{}' & while :; do sleep 0.05; done",
+        joins.display(),
+        of_another_user(&ready)
+    );
+    let Some(command) = without_rights(&place, &["--lease", "30s", "--kill-after", "500ms"], &script) else { return };
+    let child = spawned(command);
+    let (other, late) = (has_changed(&ready).await, written(&joins).await);
+    break_it(&place).await;
+    let ended = ended(child).await;
+    kill(&other);
+    let joined = std::fs::read_to_string(format!("/proc/{late}/comm")).unwrap_or_default();
+    assert!(!is_running(&late), "{joined}: {ended:?}");
+    assert_eq!(ended.code(), 76, "{ended:?}");
+}
+
 /// Nobody has to look at the end of what he started.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_has_ended_as_another_user_is_not_out_of_reach() {
