@@ -290,7 +290,7 @@ async fn a_frozen_job_is_not_told_as_another_run() {
 async fn an_invocation_without_time_left_is_lock_unknown() {
     let server = DynamoDb::start().await;
     let spent = event(&json!({}), -1.0);
-    assert_failure(handler(spent, &deps(&server, &[]).unwrap()).await, "LockUnknown", "has 0ns left");
+    assert_failure(handler(spent, &deps(&server, &[]).unwrap()).await, "LockUnknown", "has no time left");
 }
 
 #[tokio::test]

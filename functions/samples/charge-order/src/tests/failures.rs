@@ -79,7 +79,7 @@ async fn a_charge_id_that_is_too_large_to_be_stored_is_failed_work_and_nothing_i
 #[tokio::test]
 async fn an_invocation_without_time_left_is_lock_unknown() {
     let function = Function::start().await;
-    assert_failure(function.call_within(order(), -1.0).await, "LockUnknown", "has 0ns left");
+    assert_failure(function.call_within(order(), -1.0).await, "LockUnknown", "has no time left");
 }
 
 #[tokio::test]
