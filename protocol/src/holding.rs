@@ -85,6 +85,11 @@ impl LeaseValidity {
         self.lasting.saturating_sub(now.longest_since(self.since))
     }
 
+    /// How long ago the write began that last proved the lock to be the holder's.
+    pub fn age(&self, now: Instants) -> Duration {
+        now.longest_since(self.since)
+    }
+
     /// Whether the written end comes before the end of the believed lease.
     pub fn is_cut_short(&self, believed_lease: Duration) -> bool {
         self.lasting < believed_lease

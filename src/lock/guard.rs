@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::clock::SharedClock;
 use crate::engine::error::Error;
-use lambda_lock_protocol::{Holding, LockKey, SavedLock, from_epoch_millis};
+use lambda_lock_protocol::{Holding, Instants, LockKey, SavedLock, from_epoch_millis};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -27,6 +27,8 @@ pub struct Lock {
     pub(crate) engine: Arc<Engine>,
     pub(crate) hold: Hold,
     pub(crate) budget: Option<Budget>,
+    /// When a renewal was last begun, or failed.
+    pub(super) tried: Option<Instants>,
     data: Option<Vec<u8>>,
 }
 
@@ -44,7 +46,7 @@ impl Lock {
         data: Option<Vec<u8>>,
     ) -> Self {
         let validity = SharedValidity::new(engine.clock().clone(), Standing::Held(holding.validity));
-        Self { engine, hold: Hold { holding, validity }, budget, data }
+        Self { engine, hold: Hold { holding, validity }, budget, tried: None, data }
     }
 
     /// The key of the lock.

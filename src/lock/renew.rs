@@ -44,7 +44,8 @@ impl Lock {
     }
 
     /// Runs a future and renews the lease while it runs. Each renewal comes a third of the lease after the last one, in
-    /// the same task, and nothing is spawned. Use it for one long step that checkpoints cannot divide.
+    /// the same task, and nothing is spawned. It comes also where it cannot extend the lease, as where the lease covers the
+    /// whole budget: it shows that the lock is still ours. Use it for one long step that checkpoints cannot divide.
     ///
     /// The renewals stop when the caller no longer polls. A future that blocks its thread, or a frozen sandbox, renews
     /// nothing. Before each poll of the future, the lease is checked against both clocks. Once the lease has ended, the
@@ -89,6 +90,11 @@ impl Lock {
         async move { self.renew_by(&deadline, &DataChange::Keep).await }
     }
 
+    /// For how long a holder relies on the whole lease.
+    pub(super) fn believed_lease(&self) -> Duration {
+        self.engine.clock_bounds().believed(self.hold.holding.lease.duration())
+    }
+
     /// Sends one renewal, for checkpoint and resume.
     pub(super) async fn renew_by(&mut self, deadline: &Deadline, data: &DataChange) -> Result<(), Error> {
         if self.is_lost() {
@@ -96,6 +102,7 @@ impl Lock {
         }
         let (key, token) = (self.key(), self.fencing_token());
         let span = tracing::info_span!("lock_renew", %key, token, attempts = Empty, waited_ms = Empty, outcome = Empty);
+        self.tried = Some(self.engine.clock().now());
         let mut call = Call::new(&self.engine, deadline, &span);
         let renewed = protocol::renew(&mut call, self.engine.settings(), &mut self.hold.holding, data).await;
         match &renewed {
@@ -104,7 +111,10 @@ impl Lock {
                 self.lose();
                 tracing::warn!(key = %self.key(), token, "the lock was lost");
             }
-            Err(_) => self.passes_on_its_end(),
+            Err(_) => {
+                self.tried = Some(self.engine.clock().now());
+                self.passes_on_its_end();
+            }
         }
         call.ended("renew", (Operation::Renew, self.key()), renewed, |()| "renewed")
     }
@@ -115,6 +125,7 @@ pub(super) trait Renewable {
     type Validity: Validity;
 
     fn validity(&self) -> Self::Validity;
+    /// A renewal is sent also where it cannot extend the lease: it shows whether the lock is still ours.
     fn until_next_renewal(&self) -> Duration;
     fn renew(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
     /// Fails when nothing is left of the lease.
@@ -131,11 +142,14 @@ impl Renewable for Lock {
     }
 
     fn until_next_renewal(&self) -> Duration {
-        let lease = self.engine.clock_bounds().believed(self.hold.holding.lease.duration());
+        let lease = self.believed_lease();
         let remaining = self.remaining();
+        let now = self.engine.clock().now();
+        let tried = self.tried.map_or(Duration::MAX, |tried| now.longest_since(tried));
+        let passed = tried.min(self.hold.holding.validity.age(now));
         // Near its end, a lease that can be extended is renewed more often. A lease that ends with the budget is not.
         let latest = if self.hold.holding.validity.is_cut_short(lease) { remaining } else { remaining / 2 };
-        (lease / 3).min(latest).max(Duration::from_millis(10))
+        (lease / 3).saturating_sub(passed).min(latest).max(Duration::from_millis(10))
     }
 
     fn renew(&mut self) -> impl Future<Output = Result<(), Error>> + Send {

@@ -11,6 +11,7 @@ mod invalid;
 mod lost_answers;
 mod may_be_held;
 mod one_time;
+mod proven;
 mod random;
 mod refused;
 mod waiting;

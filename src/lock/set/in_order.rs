@@ -39,7 +39,7 @@ use std::time::Duration;
 ///
 /// # Requests and IAM actions
 /// It sends the requests of [`acquire`](crate::LockClient::acquire) for each lock, one after the other, and renewals of
-/// those that it has while it waits: `dynamodb:UpdateItem` and `dynamodb:GetItem`.
+/// those that it has, one per lock and third of the lease: `dynamodb:UpdateItem` and `dynamodb:GetItem`.
 ///
 /// # Cancel safety
 /// If the future is dropped, the locks that it had stay held until their leases end.
@@ -81,7 +81,10 @@ impl<'a> AcquireAll<'a> {
     /// [`LockChain`](crate::LockChain).
     ///
     /// It is right for many keys, for keys that are busy, and for global tables with strong consistency, which have no
-    /// transactions. It holds the locks that it has while it waits for the next one, and renews them meanwhile. It never
+    /// transactions. It holds the locks that it has while it waits for the next one, and renews them meanwhile, as
+    /// [`keep_alive`](crate::Lock::keep_alive) does. Before it returns them, it renews each whose last renewal is longer ago
+    /// than a third of its lease, so that no work begins with a lock that was broken before that. If one is lost, it begins anew.
+    /// It never
     /// waits for a key before one that it holds, so callers in order cannot block each other for ever.
     pub fn in_order(self) -> AcquireInOrder<'a> {
         AcquireInOrder(self)
@@ -150,14 +153,24 @@ impl AcquireInOrder<'_> {
                 (Err(error), _) => return Err(self.given_back(locks, error).await),
             }
         }
-        // All of them are returned fresh enough to work with. The lease of one may end while another one is renewed.
+        self.proven(locks, time).await
+    }
+
+    /// Renews the locks whose last renewal is too long ago to begin to work with them: one of them may have been broken since.
+    /// A lock becomes old also while another one is renewed, so it looks again. A renewal without a response is not repeated here
+    /// while the lease lasts.
+    async fn proven(&self, mut locks: Vec<Lock>, time: &CallTime) -> Result<Round, Error> {
         let clock = self.0.engine.clock();
         let mut late = 0;
+        let mut tried = vec![false; locks.len()];
         loop {
             let began = clock.now();
-            let old = locks.iter_mut().filter(|lock| is_old(lock));
-            let renewals = old.map(|lock| {
-                let deadline = lock.deadline_of_checkpoint();
+            let is_due =
+                |(lock, tried): &(&mut Lock, &mut bool)| lock.remaining().is_zero() || is_old(lock) && !**tried;
+            let due = locks.iter_mut().zip(&mut tried).filter(is_due);
+            let renewals = due.map(|(lock, tried)| {
+                *tried = true;
+                let deadline = lock.deadline_of_checkpoint().at_most(time.left());
                 Box::pin(renewed(lock, deadline)) as Task<'_, _>
             });
             let renewed = at_once(renewals).await;
@@ -165,12 +178,13 @@ impl AcquireInOrder<'_> {
             let failed = renewed.into_iter().filter_map(Result::err).min_by_key(may_be_renewed);
             let renewed = failed.map_or_else(|| locks.iter().try_for_each(Renewable::ensure_remaining), Err);
             match renewed {
+                Ok(()) if locks.iter().zip(&tried).any(|(lock, tried)| is_old(lock) && !tried) => late = 0,
                 Ok(()) => return Ok(Round::Granted(locks)),
                 Err(error) if error.is_out_of_time() => {
                     late += 1;
                     if late >= MOST_LATE || self.0.wait()?.is_zero() {
                         let took = clock.now().longest_since(began);
-                        let lease = locks.iter().map(believed_lease).min().unwrap_or_default();
+                        let lease = locks.iter().map(Lock::believed_lease).min().unwrap_or_default();
                         let error = Error::lease_too_short(&self.0.named(), lease, took);
                         return self.unless_lost(locks, error).await;
                     }
@@ -274,12 +288,12 @@ async fn keep_renewed(clock: &SharedClock, locks: &mut [Lock]) -> Error {
 }
 
 async fn keep_one_renewed(clock: &SharedClock, lock: &mut Lock) -> Error {
-    let mut pause = until_due(lock);
     let mut late = 0;
     loop {
-        clock.sleep(pause).await;
+        clock.sleep(lock.until_next_renewal()).await;
         let began = clock.now();
-        if !can_be_extended(lock) {
+        // It ended with the budget, and so does the wait.
+        if lock.remaining().is_zero() && !Renewable::can_be_extended(lock) {
             return pending().await;
         }
         let deadline = lock.deadline_of_checkpoint();
@@ -290,33 +304,14 @@ async fn keep_one_renewed(clock: &SharedClock, lock: &mut Lock) -> Error {
         }
         if late >= MOST_LATE {
             let took = clock.now().longest_since(began);
-            return Error::lease_too_short(&[lock.key()], believed_lease(lock), took);
+            return Error::lease_too_short(&[lock.key()], lock.believed_lease(), took);
         }
-        pause = lock.until_next_renewal();
     }
 }
 
-/// How long until a third of the lease has passed since its last renewal, or half of what is left.
-fn until_due(lock: &Lock) -> Duration {
-    let left = lock.remaining().saturating_sub(believed_lease(lock) * 2 / 3);
-    left.min(lock.until_next_renewal())
-}
-
-/// Whether a renewal can make the lease end much later. A lease that ends with the budget ends then.
-fn can_be_extended(lock: &Lock) -> bool {
-    let rest = lock.budget.as_ref().and_then(Budget::to_cover);
-    let rest = rest.map(|rest| lock.engine.clock_bounds().believed(rest));
-    rest.is_none_or(|rest| rest > lock.remaining() + believed_lease(lock) / 10)
-}
-
-/// Whether so little of the lease is left that the lock is renewed before anybody works with it.
+/// Whether the last proof that the lock is ours is older than it becomes while somebody works and keeps it alive.
 fn is_old(lock: &Lock) -> bool {
-    let remaining = lock.remaining();
-    remaining.is_zero() || remaining < believed_lease(lock) / 2 && can_be_extended(lock)
-}
-
-fn believed_lease(lock: &Lock) -> Duration {
-    lock.engine.clock_bounds().believed(lock.hold.holding.lease.duration())
+    lock.hold.holding.validity.age(lock.engine.clock().now()) > lock.believed_lease() / 3
 }
 
 /// Renews the lock. A renewal that fails while the lease lasts is no failure.
