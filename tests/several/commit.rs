@@ -283,3 +283,26 @@ async fn settle_commit_waits_until_dynamodb_is_done_with_the_transaction() {
     assert_eq!(set.settle_commit().await.unwrap(), CommitOutcome::Applied);
     assert_eq!(applied(&table, "o-1"), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_settle_commit_without_a_response_leaves_the_outcome_to_the_next_one() {
+    for (fault, outcome, count) in
+        [(Fault::NeverAnswers, CommitOutcome::Applied, 1), (Fault::BlackHole, CommitOutcome::NotApplied, 0)]
+    {
+        let _case = case(format!("{outcome:?}"));
+        let table = Table::new();
+        let process = table.process();
+        let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+        process.next([fault.clone(), fault.clone(), fault]);
+        assert!(set.commit([counted("o-1")]).await.unwrap_err().is_unknown());
+        process.next(vec![Fault::BlackHole; 60]);
+
+        assert!(set.settle_commit().await.unwrap_err().is_unknown());
+
+        process.clear();
+        assert!(set.commit([counted("o-2")]).await.unwrap_err().is_invalid_request(), "it is still to be settled");
+        assert_eq!(set.settle_commit().await.unwrap(), outcome);
+        assert_eq!((applied(&table, "o-1"), applied(&table, "o-2")), (count, 0));
+        set.release().await.unwrap();
+    }
+}

@@ -217,3 +217,20 @@ async fn where_one_saved_lock_is_invalid_nothing_is_sent_for_the_others() {
         assert_eq!(released(&table, &["a", "c"]), [false; 2]);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_reclaim_keeps_the_attributes_of_the_rows() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let lock = granted(locks.try_acquire("a").lease(LEASE).attribute("job", "nightly")).await;
+    let saved = SavedLockSet::from_locks(vec![lock.save()]);
+
+    let set = locks.reclaim_all(saved).lease(LEASE).await.unwrap();
+
+    assert_eq!(table.attribute("a", "job").as_deref(), Some("nightly"));
+    set.release().await.unwrap();
+    // They are still listed, so the next grant removes them.
+    acquired(&locks, ["a"]).await.release().await.unwrap();
+    assert_eq!(table.attribute("a", "job"), None);
+}
