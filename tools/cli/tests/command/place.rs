@@ -46,7 +46,9 @@ impl Place {
     }
 
     pub(crate) fn locks(&self, owner: &str) -> LockClient {
-        LockClient::builder(self.local.client(), TABLE).owner(owner).build().unwrap()
+        // The server runs in this process, which may have to wait for a processor.
+        let locks = LockClient::builder(self.local.client(), TABLE).request_timeout(Duration::from_secs(20));
+        locks.owner(owner).build().unwrap()
     }
 
     pub(crate) async fn held(&self, key: &str, owner: &str) -> Lock {

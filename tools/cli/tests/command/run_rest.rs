@@ -217,14 +217,15 @@ fn is_said(ended: &Ended) {
 async fn a_command_of_another_user_keeps_its_lock_and_it_is_said_that_no_signal_reaches_it() {
     let place = Place::new().await;
     let ready = file("other-user");
-    let Some(command) = without_rights(&place, &["--lease", "3s"], &of_another_user(&ready)) else { return };
+    let Some(command) = without_rights(&place, &["--lease", "6s"], &of_another_user(&ready)) else { return };
     let child = spawned(command);
     let pid = has_changed(&ready).await;
     for sent in [Signal::TERM, Signal::TSTP] {
         signal(&child, sent);
         // For longer than the lease.
-        sleep(millis(4_000)).await;
-        assert!(is_running(&pid) && !place.is_free("k").await, "{sent:?}");
+        sleep(millis(7_000)).await;
+        assert!(is_running(&pid), "{sent:?}");
+        assert!(!place.is_free("k").await, "{sent:?}");
         let is_renewed = place.locks("next").try_acquire("k").lease(millis(5_000)).await.unwrap().granted().is_none();
         assert!(is_renewed, "{sent:?}: it is renewed");
     }
