@@ -26,7 +26,7 @@ STOREYS = {
         # Operations.
         ["acquire", "commit", "once", "operator", "peek", "release", "renew"],
         # What they share.
-        ["backoff", "call", "contention", "failure", "observation", "purpose", "read", "saved", "steps"],
+        ["backoff", "call", "contention", "failure", "observation", "read", "saved", "steps", "work"],
         # Requests, and rows.
         ["expression", "holding", "port", "record", "reply", "request", "settings"],
         # What these are made of.

@@ -62,7 +62,7 @@
 //! | `operator` | Break: releasing a lock for its holder. Freeze and Thaw: granting it to nobody else for a while. Reset: allowing work again that failed for good |
 //! | `peek`, `read` | Peek: reading rows |
 //! | `commit` | Commit, and Commit and release: the caller's writes and the lock's in one transaction |
-//! | [`once`] | idempotent work: a lock and the outcome of its work in one item |
+//! | [`once`], `work` | idempotent work: a lock and the outcome of its work in one item |
 //! | `holding` | how long a holder may rely on its lease |
 //! | `observation` | when a holder is dead |
 //! | `line`, `acquire/waiter` | waiting in line: tickets, whose turn it is, and when to look |
@@ -95,7 +95,6 @@ pub mod once;
 mod operator;
 mod peek;
 mod port;
-mod purpose;
 mod read;
 mod record;
 mod release;
@@ -108,6 +107,7 @@ mod settings;
 mod steps;
 mod value;
 mod version;
+mod work;
 
 pub use acquire::{
     AcquireAllOptions, AcquireOptions, Acquired, AcquiredAll, AcquiredPlace, Blocked, FailedAcquire, HolderSeen,
@@ -129,7 +129,7 @@ pub use key::{LONGEST_KEY, LONGEST_SORT_KEY, LockKey, WAKE};
 pub use lease::{Dialect, LONGEST_LEASE, Lease};
 pub use line::{HoldTimes, Line, LineSeen, LineUpdate};
 pub use observation::Observation;
-pub use once::{OnceRecord, peek_once};
+pub use once::peek_once;
 pub use operator::{Broken, WorkReset, break_lock, freeze, reset, thaw};
 pub use peek::{peek, peek_all};
 pub use port::{Now, Port, ServerTime, WallClock};
@@ -149,3 +149,4 @@ pub use settings::{LARGEST_ITEM, LONGEST_NAME, Settings};
 pub use steps::{Answer, Driven, Sent, Step, Steps};
 pub use value::{Item, Value};
 pub use version::{Grant, OURS, Stamp, Version};
+pub use work::OnceRecord;

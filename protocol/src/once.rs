@@ -53,87 +53,17 @@
 //! A call that finishes late overwrites no other outcome, because Complete and Fail require their own grant. When a
 //! response was lost, the version shows whether the outcome was stored.
 
-use super::acquire::{AcquireOptions, Acquired, Ended, acquire_for};
-use super::clock_bounds::DEFAULT_SKEW;
+use super::acquire::{AcquireOptions, acquire_for};
 use super::failure::Failure;
-use super::instants::millis_rounded_up;
 use super::key::LockKey;
-use super::port::{Now, Port};
-use super::purpose::{Look, Purpose};
+use super::port::Port;
 use super::read::row;
-use super::record::{Fields, InvalidRecord, is_settled, quoted};
-use super::request::{Action, DataChange, OnceClaim, Request, StoredOutcome};
-use super::schema::{self, Schema};
 use super::settings::Settings;
-use super::value::{Item, Value};
+use super::work::{OnceRecord, Work};
 use std::time::Duration;
 
+pub use super::acquire::Started;
 pub use super::key::NAMESPACE;
-
-/// The record of idempotent work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OnceRecord {
-    /// How many grants the work has had.
-    pub attempts: u64,
-    /// When the work was first requested, in epoch milliseconds.
-    pub first_seen: u64,
-    /// Until when the record counts, in epoch milliseconds.
-    pub kept_until: u64,
-    /// The fingerprint of the payload.
-    pub payload: Option<String>,
-    /// Why the work was last reset.
-    pub reset_reason: Option<String>,
-    /// The outcome, and when it was stored, in epoch milliseconds. `None` while the work is open.
-    pub settled: Option<(StoredOutcome, u64)>,
-}
-
-impl OnceRecord {
-    /// Reads a row strictly.
-    pub fn read(mut item: Item, schema: &Schema) -> Result<Self, InvalidRecord> {
-        let settled = is_settled(&item);
-        let mut fields = Fields { item: &mut item, schema };
-        Ok(Self {
-            attempts: fields.required_number(schema::ATTEMPTS)?,
-            first_seen: fields.required_number(schema::FIRST_SEEN)?,
-            kept_until: fields.required_number(schema::KEPT_UNTIL)?,
-            payload: fields.text(schema::PAYLOAD)?,
-            reset_reason: fields.text(schema::RESET_REASON)?,
-            settled: if settled { Some(outcome(&mut fields)?) } else { None },
-        })
-    }
-
-    /// Whether the record no longer counts. Clocks differ, so the record counts for the allowed skew longer than it
-    /// states. Where no skew is set, because clocks are not trusted, it is the default.
-    fn is_over(&self, now: &Now, settings: &Settings) -> bool {
-        let skew = millis_rounded_up(settings.clock_bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW));
-        self.kept_until.saturating_add(skew) < now.wall.millis
-    }
-}
-
-fn outcome(fields: &mut Fields<'_>) -> Result<(StoredOutcome, u64), InvalidRecord> {
-    let (state, json) = (fields.required_text(schema::STATE)?, fields.required_text(schema::OUTCOME)?);
-    let outcome = match state.as_str() {
-        StoredOutcome::DONE => StoredOutcome::Done(json),
-        StoredOutcome::FAILED => StoredOutcome::Failed(json),
-        _ => {
-            return Err(
-                fields.invalid(schema::STATE, format!("{}, but must be \"done\" or \"failed\"", quoted(&state)))
-            );
-        }
-    };
-    Ok((outcome, fields.required_number(schema::OUTCOME_AT)?))
-}
-
-/// The result of starting idempotent work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Started {
-    /// Like acquiring a lock. When it was granted, also the work's record, which includes this attempt.
-    Lock(Acquired, Option<OnceRecord>),
-    /// The work already has an outcome.
-    Settled(OnceRecord),
-    /// The record was made for another payload.
-    Mismatch(OnceRecord),
-}
 
 /// Starts idempotent work: acquires a lock, after a look at the record.
 ///
@@ -146,74 +76,8 @@ pub async fn start(
     payload: Option<String>,
     keep: Duration,
 ) -> Result<Started, Failure> {
-    let mut work = Work { payload, keep, record: None, over: false, claimable: true };
-    match acquire_for(port, settings, options, &mut work).await? {
-        Ended::Lock(acquired) => Ok(Started::Lock(acquired, work.record)),
-        Ended::Settled(started) => Ok(started),
-    }
-}
-
-/// Idempotent work as a call requests it, and what its row last showed.
-struct Work {
-    payload: Option<String>,
-    keep: Duration,
-    record: Option<OnceRecord>,
-    /// The record's time is over.
-    over: bool,
-    claimable: bool,
-}
-
-impl Purpose for Work {
-    type Settled = Started;
-
-    fn with_record(&self, mut request: Request) -> Request {
-        // A Claim is applied to a record that still counts, whatever was true of the one that was seen before.
-        let anew = self.over && matches!(request.action, Action::Take { .. });
-        match &mut request.action {
-            Action::Claim { grant, .. } | Action::Take { grant, .. } => {
-                grant.once = Some(OnceClaim { payload: self.payload.clone(), keep: self.keep, anew });
-                if anew && grant.data == DataChange::Keep {
-                    grant.data = DataChange::Remove;
-                }
-            }
-            Action::Release { keep, .. } => *keep = Some(self.keep),
-            _ => {}
-        }
-        request
-    }
-
-    fn look(&mut self, now: &Now, settings: &Settings, row: Item) -> Result<Look<Started>, InvalidRecord> {
-        let record = OnceRecord::read(row.clone(), &settings.schema)?;
-        let over = record.is_over(now, settings);
-        let known = self.payload.as_ref().zip(record.payload.as_ref());
-        if !over && known.is_some_and(|(ours, theirs)| ours != theirs) {
-            return Ok(Look::Settled(Started::Mismatch(record)));
-        }
-        let settled = record.settled.is_some();
-        if !over && settled {
-            return Ok(Look::Settled(Started::Settled(record)));
-        }
-        self.over = over;
-        // A Claim requires a record that still counts, and allows for no skew.
-        self.claimable = !over && record.kept_until >= now.wall.millis;
-        self.record = Some(record);
-        Ok(Look::Lock(if settled { as_released(row) } else { row }))
-    }
-
-    fn is_claimable(&self) -> bool {
-        self.claimable
-    }
-
-    fn keep(&self) -> Option<Duration> {
-        Some(self.keep)
-    }
-}
-
-/// Presents a settled record whose time is over as a released lock.
-fn as_released(mut row: Item) -> Item {
-    row.set(schema::LEASE, Value::S("1".to_owned()));
-    row.set(schema::RELEASED, Value::S("1".to_owned()));
-    row
+    let (started, _) = acquire_for(port, settings, options, Some(Work::new(payload, keep)), None).await;
+    started
 }
 
 /// Reads the record of idempotent work. Returns `None` where there is no row.

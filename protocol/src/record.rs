@@ -8,6 +8,10 @@ use super::schema::{self, Schema};
 use super::value::{Item, Value};
 use super::version::{OURS, SETTLED, Version};
 use std::fmt;
+use std::time::Duration;
+
+/// The lease of a row that has no holder: of work that was reset or is over, and of a lock that was frozen before anybody had it.
+pub(super) const ENDED: Duration = Duration::from_millis(1);
 
 /// The longest quote from a row, in bytes. An error must not carry a whole row to its caller.
 const LONGEST_QUOTE: usize = 64;
@@ -53,20 +57,22 @@ pub struct Record {
 
 impl Record {
     /// Reads a row strictly.
-    pub fn read(mut item: Item, schema: &Schema) -> Result<Self, InvalidRecord> {
+    pub fn read(item: Item, schema: &Schema) -> Result<Self, InvalidRecord> {
+        Self::read_fields(item, schema, false)
+    }
+
+    /// `is_over`: the row is that of idempotent work whose outcome no longer counts. It has no lease, and nobody holds it.
+    fn read_fields(mut item: Item, schema: &Schema, is_over: bool) -> Result<Self, InvalidRecord> {
         let mut fields = Fields { item: &mut item, schema };
         let version = fields.required_text(schema::VERSION)?;
         let owner = fields.required_text(schema::OWNER)?;
-        let lease = fields.required_text(schema::LEASE)?;
-        let lease = Lease::parse(&lease).ok_or_else(|| {
-            fields.invalid(schema::LEASE, format!("{}, but must be milliseconds or a Go duration", quoted(&lease)))
-        })?;
+        let lease = if is_over { Lease::new(ENDED, schema.dialect) } else { fields.lease()? };
         let record = Self {
             owner,
             lease,
             own_version: Version::parse(&version),
             version,
-            released: fields.text(schema::RELEASED)?.is_some(),
+            released: fields.text(schema::RELEASED)?.is_some() || is_over,
             data: fields.bytes(schema::DATA)?,
             token: fields.token()?,
             ends_at_ms: fields.number(schema::ENDS)?,
@@ -86,15 +92,14 @@ impl Record {
     /// Reads a row that is to be held or frozen by a client with this schema. Refuses the TTL attribute of clients with
     /// another one, because DynamoDB would delete the row by it.
     pub(super) fn read_to_hold(mut item: Item, schema: &Schema) -> Result<Self, InvalidRecord> {
-        let found = match item.get(schema::TTL_NAME) {
-            Some(Value::S(name)) if Some(name.as_str()) != schema.named_ttl() => Some(quoted(name)),
-            Some(Value::S(_)) | None => None,
-            Some(other) => Some(format!("of type {}", other.type_name())),
-        };
-        match found {
-            Some(found) => Err(Fields { item: &mut item, schema }.invalid(schema::TTL_NAME, found)),
-            None => Self::read(item, schema),
-        }
+        refuse_other_ttl(&mut item, schema)?;
+        Self::read(item, schema)
+    }
+
+    /// The same, of the row of idempotent work whose outcome no longer counts: as that of a lock that nobody holds.
+    pub(super) fn read_over_to_hold(mut item: Item, schema: &Schema) -> Result<Self, InvalidRecord> {
+        refuse_other_ttl(&mut item, schema)?;
+        Self::read_fields(item, schema, true)
     }
 
     /// Reads a row that was just granted. The write added one to the token, so a token of zero is an error.
@@ -159,6 +164,15 @@ impl Record {
     pub fn believable_workflow(&self) -> Option<&str> {
         self.workflow.as_deref().filter(|_| self.is_ours() && !self.released)
     }
+}
+
+fn refuse_other_ttl(item: &mut Item, schema: &Schema) -> Result<(), InvalidRecord> {
+    let found = match item.get(schema::TTL_NAME) {
+        Some(Value::S(name)) if Some(name.as_str()) != schema.named_ttl() => quoted(name),
+        Some(Value::S(_)) | None => return Ok(()),
+        Some(other) => format!("of type {}", other.type_name()),
+    };
+    Err(Fields { item, schema }.invalid(schema::TTL_NAME, found))
 }
 
 /// A row that is not a lock record: its key, the wrong attribute, and what was found there.
@@ -250,6 +264,13 @@ impl Fields<'_> {
             Some(Value::S(text)) => Ok(Some(text)),
             Some(other) => Err(self.wrong_type(name, "S", &other)),
         }
+    }
+
+    fn lease(&mut self) -> Result<Lease, InvalidRecord> {
+        let lease = self.required_text(schema::LEASE)?;
+        Lease::parse(&lease).ok_or_else(|| {
+            self.invalid(schema::LEASE, format!("{}, but must be milliseconds or a Go duration", quoted(&lease)))
+        })
     }
 
     fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, InvalidRecord> {

@@ -55,7 +55,7 @@ mod together;
 mod waiter;
 
 pub use one_of::{AcquiredPlace, Places, WantedPlace, acquire_one_of};
-pub use options::{AcquireOptions, Acquired, HolderSeen, Queueing, Reclaim};
+pub use options::{AcquireOptions, Acquired, HolderSeen, Queueing, Reclaim, Started};
 pub use together::{AcquireAllOptions, AcquiredAll, Blocked, FailedAcquire, WantedLock, acquire_all};
 
 use super::backoff::{Backoff, varied};
@@ -67,7 +67,6 @@ use super::instants::{Instants, millis_rounded_up};
 use super::line::{Line, LineSeen};
 use super::observation::{HolderWatch, Observation};
 use super::port::{Now, Port};
-use super::purpose::{Look, PlainLock, Purpose};
 use super::record::{InvalidRecord, Record};
 use super::reply::{Fault, Rejection, Reply, Written};
 use super::request::{Action, LineRule, NewGrant, NextToken, Request};
@@ -75,6 +74,7 @@ use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
 use super::version::Version;
+use super::work::{Look, Work};
 use attempt::{Attempt, Attempts};
 use candidate::{Candidate, Write};
 use std::convert::Infallible;
@@ -89,58 +89,57 @@ pub async fn acquire(port: &mut impl Port, settings: &Settings, options: Acquire
     acquire_reporting(port, settings, options, None).await.0
 }
 
-/// Acquires a lock whose row a look has just shown. Returns also the newest version that was sent.
+/// Acquires a lock, or idempotent work if some is given, after a look if one has just shown the row. Returns also the newest
+/// version that was sent.
+pub(super) async fn acquire_for(
+    port: &mut impl Port,
+    settings: &Settings,
+    options: AcquireOptions,
+    work: Option<Work>,
+    seen: Option<Seen>,
+) -> (Result<Started, Failure>, Option<Version>) {
+    let mut acquiring = Acquiring::new(settings, options, work);
+    let ControlFlow::Break(end) = acquiring.until_end(port, seen).await;
+    let newest = acquiring.attempts.last().map(|attempt| attempt.version);
+    (acquiring.finish(port, end).await, newest)
+}
+
+/// The same for a lock without anything beside it.
 async fn acquire_reporting(
     port: &mut impl Port,
     settings: &Settings,
     options: AcquireOptions,
     seen: Option<Seen>,
 ) -> (Result<Acquired, Failure>, Option<Version>) {
-    let mut purpose = PlainLock;
-    let mut acquiring = Acquiring::new(settings, options, &mut purpose);
-    let ControlFlow::Break(end) = acquiring.until_end(port, seen).await;
-    let newest = acquiring.attempts.last().map(|attempt| attempt.version);
-    let acquired = acquiring.finish(port, end).await.map(|ended| match ended {
-        Ended::Lock(acquired) => acquired,
-    });
+    let (started, newest) = acquire_for(port, settings, options, None, seen).await;
+    let acquired = match started {
+        Ok(Started::Lock(acquired, _)) => Ok(acquired),
+        // Only work has a record.
+        Ok(Started::Settled(_) | Started::Mismatch(_)) => Err(Failure::OutcomeUnknown),
+        Err(failure) => Err(failure),
+    };
     (acquired, newest)
 }
 
-/// How a call for some purpose ended.
-pub(super) enum Ended<S> {
-    Lock(Acquired),
-    Settled(S),
-}
-
-/// Acquires a lock for this purpose.
-pub(super) async fn acquire_for<U: Purpose>(
-    port: &mut impl Port,
-    settings: &Settings,
-    options: AcquireOptions,
-    purpose: &mut U,
-) -> Result<Ended<U::Settled>, Failure> {
-    let mut acquiring = Acquiring::new(settings, options, purpose);
-    let ControlFlow::Break(end) = acquiring.until_end(port, None).await;
-    acquiring.finish(port, end).await
-}
-
 /// How the requests of a call ended.
-enum End<S> {
+enum End {
     Granted(Acquired),
     Held(HolderSeen),
-    Settled(S),
+    /// The record of the work says it.
+    Known(Started),
     Failed(Failure),
     /// The grant was written into a row that is not a lock record.
     Unreadable(InvalidRecord),
 }
 
 /// `Break` ends the call.
-type Flow<S, T> = ControlFlow<End<S>, T>;
+type Flow<T> = ControlFlow<End, T>;
 
-struct Acquiring<'a, U> {
+struct Acquiring<'a> {
     settings: &'a Settings,
     options: AcquireOptions,
-    purpose: &'a mut U,
+    /// What the lock is for, where its row means more than the lock.
+    work: Option<Work>,
     attempts: Attempts,
     call: Call,
     watch: Option<HolderWatch>,
@@ -166,14 +165,14 @@ enum Next {
 /// The row, or `None` when there is none, with both clocks as they were read after the response.
 type Seen = (Instants, Option<Item>);
 
-impl<'a, U: Purpose> Acquiring<'a, U> {
-    fn new(settings: &'a Settings, options: AcquireOptions, purpose: &'a mut U) -> Self {
+impl<'a> Acquiring<'a> {
+    fn new(settings: &'a Settings, options: AcquireOptions, work: Option<Work>) -> Self {
         let ticket = options.observation.as_ref().and_then(Observation::ticket);
         let waiter = Waiter::with_ticket(ticket.filter(|_| options.queueing != Queueing::Ignored));
         Self {
             settings,
             options,
-            purpose,
+            work,
             attempts: Attempts::default(),
             call: Call::new(),
             watch: None,
@@ -184,7 +183,7 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
         }
     }
 
-    async fn until_end(&mut self, port: &mut impl Port, seen: Option<Seen>) -> Flow<U::Settled, Infallible> {
+    async fn until_end(&mut self, port: &mut impl Port, seen: Option<Seen>) -> Flow<Infallible> {
         let mut next = match (seen, &self.options.reclaim) {
             (Some(seen), _) => self.next(port, seen).await?,
             (None, Reclaim::Nobody | Reclaim::SameOwner) if self.waiter.ticket().is_some() => {
@@ -201,7 +200,7 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
     }
 
     /// Sends a write until it has a usable response. Returns the row that refused it.
-    async fn write(&mut self, port: &mut impl Port, write: &Next) -> Flow<U::Settled, Seen> {
+    async fn write(&mut self, port: &mut impl Port, write: &Next) -> Flow<Seen> {
         loop {
             let now = self.ready(port).await?;
             let action = self.action(port, &now, write);
@@ -254,7 +253,7 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
         }
     }
 
-    async fn look(&mut self, port: &mut impl Port) -> Flow<U::Settled, Seen> {
+    async fn look(&mut self, port: &mut impl Port) -> Flow<Seen> {
         loop {
             let now = self.ready(port).await?;
             let (after, reply) = port.read(&now, self.options.key.clone()).await;
@@ -270,7 +269,7 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
     }
 
     /// Returns the next write that the row calls for. Waits behind a holder until there is one.
-    async fn next(&mut self, port: &mut impl Port, seen: Seen) -> Flow<U::Settled, Next> {
+    async fn next(&mut self, port: &mut impl Port, seen: Seen) -> Flow<Next> {
         let (mut after, mut row) = seen;
         loop {
             let now = port.now();
@@ -304,7 +303,7 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
     }
 
     /// The row was deleted meanwhile.
-    fn without_row(&mut self) -> Flow<U::Settled, Next> {
+    fn without_row(&mut self) -> Flow<Next> {
         self.watch = None;
         self.waiter.forget();
         match self.refused_as_invalid.take() {
@@ -315,13 +314,13 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
     }
 
     /// Reads the row as a lock record, and continues to observe it.
-    fn watch_row(&mut self, now: &Now, after: Instants, item: Item) -> Flow<U::Settled, HolderWatch> {
+    fn watch_row(&mut self, now: &Now, after: Instants, item: Item) -> Flow<HolderWatch> {
         let ours = self.attempts.have_written(&item);
-        let record = match self.purpose.look(now, self.settings, item) {
-            Ok(Look::Settled(settled)) => return ControlFlow::Break(End::Settled(settled)),
+        let record = match self.look_at_work(now, &item)? {
             // What this call wrote is judged as if its response had come.
-            Ok(Look::Lock(item)) if ours => Record::read_granted(item, &self.settings.schema),
-            Ok(Look::Lock(item)) => Record::read_to_hold(item, &self.settings.schema),
+            Ok(Look::Lock) if ours => Record::read_granted(item, &self.settings.schema),
+            Ok(Look::Over) => Record::read_over_to_hold(item, &self.settings.schema),
+            Ok(Look::Lock | Look::Settled(_) | Look::Mismatch(_)) => Record::read_to_hold(item, &self.settings.schema),
             Err(invalid) => Err(invalid),
         };
         match record {
@@ -336,8 +335,18 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
         }
     }
 
+    /// What the row means for the work, where the call is for some. Breaks where its record says how the call ends.
+    fn look_at_work(&mut self, now: &Now, row: &Item) -> Flow<Result<Look, InvalidRecord>> {
+        let Some(work) = &mut self.work else { return ControlFlow::Continue(Ok(Look::Lock)) };
+        match work.look(now, self.settings, row) {
+            Ok(Look::Settled(record)) => ControlFlow::Break(End::Known(Started::Settled(record))),
+            Ok(Look::Mismatch(record)) => ControlFlow::Break(End::Known(Started::Mismatch(record))),
+            look => ControlFlow::Continue(look),
+        }
+    }
+
     /// Decides what the row means now. Returns the write that follows, or `None` to wait behind the holder.
-    fn decide(&mut self, now: &Now, watch: &HolderWatch) -> Flow<U::Settled, Option<Next>> {
+    fn decide(&mut self, now: &Now, watch: &HolderWatch) -> Flow<Option<Next>> {
         let record = watch.record();
         if let Some(version) = record.own_version.filter(|version| self.attempts.have_granted(version)) {
             return self.recognised(now, version, record);
@@ -355,7 +364,7 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
             let claim = !to_reclaim
                 && !record.has_line()
                 && record.is_free_of_ours(now.wall.millis)
-                && self.purpose.is_claimable()
+                && self.work.as_ref().is_none_or(Work::is_claimable)
                 && self.options.attributes.needs_no_look(record.attribute_names.as_deref());
             let write = if claim { Write::Claim } else { self.take(record, now) };
             return self.follow_up(Next::Grant(write));
@@ -412,7 +421,7 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
     }
 
     /// The row carries our grant. Finds the attempt that wrote it, and checks that it is still held.
-    fn recognised(&self, now: &Now, version: Version, record: &Record) -> Flow<U::Settled, Option<Next>> {
+    fn recognised(&self, now: &Now, version: Version, record: &Record) -> Flow<Option<Next>> {
         let written = self.attempts.that_wrote(version);
         match (written, record.token) {
             (Some(attempt), Some(token)) if !record.released => {
@@ -424,22 +433,20 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
     }
 
     /// Prepares the write that follows a refusal.
-    fn follow_up(&mut self, write: Next) -> Flow<U::Settled, Option<Next>> {
+    fn follow_up(&mut self, write: Next) -> Flow<Option<Next>> {
         self.call.follow_up();
         ControlFlow::Continue(Some(write))
     }
 
     /// A write was applied. Breaks with the grant, or continues when the response does not contain it.
-    fn applied(&mut self, now: &Now, row: Item, by_claim: bool) -> Flow<U::Settled, ()> {
+    fn applied(&mut self, now: &Now, mut row: Item, by_claim: bool) -> Flow<()> {
         // A response without a version contains no row.
-        let mut row = match row.get(schema::VERSION) {
-            None => return ControlFlow::Continue(()),
-            Some(_) => match self.purpose.look(now, self.settings, row) {
-                Ok(Look::Lock(row)) => row,
-                Ok(Look::Settled(settled)) => return ControlFlow::Break(End::Settled(settled)),
-                Err(invalid) => return ControlFlow::Break(End::Unreadable(invalid)),
-            },
-        };
+        if row.get(schema::VERSION).is_none() {
+            return ControlFlow::Continue(());
+        }
+        if let Err(invalid) = self.look_at_work(now, &row)? {
+            return ControlFlow::Break(End::Unreadable(invalid));
+        }
         let token = match row.get(schema::TOKEN) {
             Some(Value::N(number)) => number.parse().ok().filter(|token| (1..u64::MAX).contains(token)),
             _ => None,
@@ -462,14 +469,14 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
     }
 
     /// Waits until the next request may be sent. Breaks when the caller's time is over.
-    async fn ready(&mut self, port: &mut impl Port) -> Flow<U::Settled, Now> {
+    async fn ready(&mut self, port: &mut impl Port) -> Flow<Now> {
         match self.call.ready(port).await {
             Ok(now) => ControlFlow::Continue(now),
             Err(failure) => ControlFlow::Break(self.out_of_time(&port.now(), failure)),
         }
     }
 
-    fn out_of_time(&self, now: &Now, failure: Failure) -> End<U::Settled> {
+    fn out_of_time(&self, now: &Now, failure: Failure) -> End {
         match &self.watch {
             Some(watch) if !self.may_take(now, watch) => End::Held(self.holder(now, watch)),
             _ => End::Failed(failure),
@@ -478,10 +485,10 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
 
     /// Returns the caller's result. Without a grant, first releases the lock in case an attempt was applied, or still
     /// will be.
-    async fn finish(&mut self, port: &mut impl Port, end: End<U::Settled>) -> Result<Ended<U::Settled>, Failure> {
+    async fn finish(mut self, port: &mut impl Port, end: End) -> Result<Started, Failure> {
         match end {
-            End::Granted(granted) => Ok(Ended::Lock(granted)),
-            End::Settled(settled) => Ok(Ended::Settled(settled)),
+            End::Granted(granted) => Ok(self.with_record(granted)),
+            End::Known(started) => Ok(started),
             End::Unreadable(invalid) => {
                 self.release(port).await;
                 Err(Failure::InvalidRecord(invalid))
@@ -490,9 +497,13 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
                 self.release(port).await;
                 Err(Failure::OutcomeUnknown)
             }
-            End::Held(seen) => Ok(Ended::Lock(Acquired::Held(seen))),
+            End::Held(seen) => Ok(self.with_record(Acquired::Held(seen))),
             End::Failed(failure) => Err(failure),
         }
+    }
+
+    fn with_record(self, acquired: Acquired) -> Started {
+        Started::Lock(acquired, self.work.and_then(Work::into_record))
     }
 
     fn granted(
@@ -512,7 +523,7 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
         Acquired::Granted {
             renew_first: validity.remaining(now.instants) * 2 < bounds.believed(attempt.lease.duration()),
             data,
-            holding: Holding { keep: self.purpose.keep(), pending, line, ..holding },
+            holding: Holding { keep: self.work.as_ref().map(Work::keep), pending, line, ..holding },
         }
     }
 
@@ -535,7 +546,12 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
     }
 
     async fn send(&mut self, port: &mut impl Port, now: &Now, action: Action) -> (Instants, Reply<Written>) {
-        port.write(now, self.purpose.with_record(Request::alone(self.options.key.clone(), action))).await
+        let request = Request::alone(self.options.key.clone(), action);
+        let request = match &self.work {
+            Some(work) => work.with_record(request),
+            None => request,
+        };
+        port.write(now, request).await
     }
 
     fn action(&mut self, port: &mut impl Port, now: &Now, write: &Next) -> Action {
@@ -628,6 +644,6 @@ impl<'a, U: Purpose> Acquiring<'a, U> {
     }
 }
 
-fn failed<S, T>(failure: Failure) -> Flow<S, T> {
+fn failed<T>(failure: Failure) -> Flow<T> {
     ControlFlow::Break(End::Failed(failure))
 }

@@ -6,6 +6,7 @@ use crate::key::LockKey;
 use crate::observation::Observation;
 use crate::request::DataChange;
 use crate::version::Version;
+use crate::work::OnceRecord;
 use std::time::Duration;
 
 #[derive(Clone, Debug)]
@@ -65,6 +66,17 @@ pub enum Acquired {
     },
     /// Another holder has it.
     Held(HolderSeen),
+}
+
+/// How a start of idempotent work ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Started {
+    /// Like acquiring a lock. When it was granted, also the work's record, which includes this attempt.
+    Lock(Acquired, Option<OnceRecord>),
+    /// The work already has an outcome.
+    Settled(OnceRecord),
+    /// The record was made for another payload.
+    Mismatch(OnceRecord),
 }
 
 /// Another holder of a lock, as this call saw it.

@@ -12,13 +12,11 @@ mod line;
 
 use super::instants::millis_rounded_up;
 use super::lease::Lease;
+use super::record::ENDED;
 use super::request::{Action, DataChange, Request, StoredOutcome};
 use super::schema::{DATA, Schema, Ttl};
 use super::value::Value;
 use std::time::Duration;
-
-/// The lease of a row that has no holder: of work that was reset, and of a lock that was frozen before anybody had it.
-const ENDED: Duration = Duration::from_millis(1);
 
 /// A request in DynamoDB's terms, without table name and key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -215,7 +215,7 @@ pub(crate) const EDITS: &[Edit] = &[
         file: "acquire/mod.rs",
         find: "End::Held(_) | End::Failed(_) if self.call.is_unknown() => {",
         put: "
-            End::Held(seen) if self.call.is_unknown() && MISTAKEN => Ok(Ended::Lock(Acquired::Held(seen))),
+            End::Held(seen) if self.call.is_unknown() && MISTAKEN => Ok(self.with_record(Acquired::Held(seen))),
             End::Held(_) | End::Failed(_) if self.call.is_unknown() => {
         ",
     },
@@ -530,9 +530,9 @@ pub(crate) const EDITS: &[Edit] = &[
     // Idempotent work.
     Edit {
         name: "SettledIsFree",
-        file: "once.rs",
-        find: "if !over && settled {",
-        put: "if !over && settled && !MISTAKEN {",
+        file: "work.rs",
+        find: "if !is_over && is_settled {",
+        put: "if !is_over && is_settled && !MISTAKEN {",
     },
     // All other mistakes: they change the expression of a request.
     Edit {
