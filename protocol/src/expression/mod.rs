@@ -1,11 +1,9 @@
 //! The one place where requests become DynamoDB expressions.
 //!
 //! Our own attribute names stand in the text as they are, because only `data` is on DynamoDB's list of reserved
-//! words. Names that a user chose go through `#` placeholders.
+//! words. Names that a user chose go through `#` placeholders. `tests/requests/requests.txt` has each of them.
 
 mod freeze;
-#[cfg(test)]
-mod golden;
 mod grant;
 mod held;
 mod line;
