@@ -148,7 +148,7 @@ impl<'a, 'b> Committing<'a, 'b> {
                 Ok(Transacted::Applied) => return self.committed(port).await,
                 Ok(Transacted::Refused(refusals)) => {
                     let (after, refusals) = self.with_rows(port, after, refusals).await?;
-                    if self.is_ours(after, refusals)? {
+                    if self.was_applied(after, refusals)? {
                         return self.committed(port).await;
                     }
                 }
@@ -240,7 +240,7 @@ impl<'a, 'b> Committing<'a, 'b> {
     /// The condition of a lock did not hold, so this transaction was not applied. It never will be, because a row is past
     /// its version, lease and end. Returns whether an earlier copy had been applied. Fails unless the locks are still
     /// ours.
-    fn is_ours(&mut self, after: Instants, refusals: Vec<Refusal>) -> Result<bool, FailedCommit> {
+    fn was_applied(&mut self, after: Instants, refusals: Vec<Refusal>) -> Result<bool, FailedCommit> {
         let any = |of: &dyn Fn(usize, &Item) -> bool| {
             refusals.iter().any(|Refusal { index, row }| row.as_ref().is_some_and(|row| of(*index, row)))
         };
@@ -249,7 +249,7 @@ impl<'a, 'b> Committing<'a, 'b> {
         }
         if self.call.is_unknown() && self.is_forgotten(after) && !any(&|index, row| self.is_older_than_sent(index, row))
         {
-            return Err(self.untold().into());
+            return Err(self.forget_outcome().into());
         }
         let is_unreadable = |row: &Option<Item>| row.as_ref().is_some_and(|row| self.is_unreadable(row));
         if self.call.is_unknown() && refusals.iter().all(|refusal| is_unreadable(&refusal.row)) {
@@ -342,10 +342,10 @@ impl<'a, 'b> Committing<'a, 'b> {
     fn not_applied(&mut self) {
         self.sent = None;
         self.call.ruled_out();
-        self.is_pending(None);
+        self.set_pending(None);
     }
 
-    fn is_pending(&mut self, pending: Option<PendingCommit>) {
+    fn set_pending(&mut self, pending: Option<PendingCommit>) {
         self.holdings.iter_mut().for_each(|holding| holding.pending = pending);
     }
 
@@ -367,13 +367,13 @@ impl<'a, 'b> Committing<'a, 'b> {
         }
         // The writes are applied, whether or not this succeeds. The caller may drop the call meanwhile, and must then
         // be able to find out that they are.
-        self.is_pending(Some(PendingCommit::Applied));
+        self.set_pending(Some(PendingCommit::Applied));
         for index in behind {
             if let Some(holding) = self.holdings.get_mut(index) {
                 let _ = renew::renew(port, self.settings, holding, &DataChange::Keep).await;
             }
         }
-        self.is_pending(None);
+        self.set_pending(None);
         Ok(())
     }
 
@@ -423,9 +423,9 @@ impl<'a, 'b> Committing<'a, 'b> {
     }
 
     /// Neither the row nor DynamoDB can show the outcome of the transaction any more.
-    fn untold(&mut self) -> Failure {
+    fn forget_outcome(&mut self) -> Failure {
         if matches!(self.ending, Ending::Renewed { .. }) {
-            self.is_pending(Some(PendingCommit::Untold));
+            self.set_pending(Some(PendingCommit::Untold));
         }
         Failure::OutcomeUnknown
     }

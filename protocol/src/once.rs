@@ -76,8 +76,7 @@ pub async fn start(
     payload: Option<String>,
     keep: Duration,
 ) -> Result<Started, Failure> {
-    let (started, _) = acquire_for(port, settings, options, Some(Work::new(payload, keep)), None).await;
-    started
+    acquire_for(port, settings, options, Work::new(payload, keep)).await
 }
 
 /// Reads the record of idempotent work. Returns `None` where there is no row.

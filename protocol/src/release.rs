@@ -79,25 +79,26 @@ pub async fn release(
     options: ReleaseOptions,
 ) -> Result<Released, Failure> {
     let scope = Scope::Mine { grant: holding.newest.grant, up_to: holding.seen, token: Some(holding.token) };
-    let held = Held { holding, or_later_grant_of_owner: options.or_later_grant_of_owner };
-    let mut releasing = Releasing::new(settings, &holding.key, held, options);
+    let holder = Whose::Holder { holding, or_later_grant_of_owner: options.or_later_grant_of_owner };
+    let mut releasing = Releasing::new(settings, &holding.key, holder, options);
     releasing.newest = Some(holding.newest.stamp);
     releasing.keep = holding.keep;
     releasing.line = holding.line;
     releasing.until_released(port, scope).await
 }
 
-/// Releases whatever this workflow holds on this key, after the workflow has ended. Skips owners that `spared`
-/// accepts, because a workflow that was started again under its old name may have acquired locks since.
+/// Releases whatever this workflow holds on this key, after the workflow has ended. Skips owners for which
+/// `is_spared` is true, because a workflow that was started again under its old name may have acquired locks since.
 pub async fn release_workflow(
     port: &mut impl Port,
     settings: &Settings,
     key: &LockKey,
     workflow: &str,
-    spared: impl Fn(&str) -> bool + Send,
+    is_spared: impl Fn(&str) -> bool + Send,
     options: ReleaseOptions,
 ) -> Result<Released, Failure> {
-    let mut releasing = Releasing::new(settings, key, Workflows { workflow, spared }, options);
+    let of_workflow = Whose::Workflow { name: workflow, is_spared: Box::new(is_spared) };
+    let mut releasing = Releasing::new(settings, key, of_workflow, options);
     match releasing.look(port).await? {
         Next::Ended(released) => Ok(released),
         Next::Release(scope) => releasing.until_released(port, scope).await,
@@ -105,12 +106,11 @@ pub async fn release_workflow(
 }
 
 /// Whose grant the call releases.
-trait Whose: Send {
-    /// What the row means, given that it is a lock record.
-    fn meaning(&self, record: &Record, wrote: Option<&Scope>) -> Meaning;
-
-    /// Whether the caller held the grant when the release began.
-    fn was_held(&self) -> bool;
+enum Whose<'a> {
+    /// The grant of a held lock.
+    Holder { holding: &'a Holding, or_later_grant_of_owner: bool },
+    /// Any grant that this workflow holds, unless its owner is spared.
+    Workflow { name: &'a str, is_spared: Box<dyn Fn(&str) -> bool + Send + 'a> },
 }
 
 /// What a row means for a release.
@@ -123,61 +123,45 @@ enum Meaning {
     Ours(Scope),
 }
 
-/// The grant of a held lock.
-struct Held<'a> {
-    holding: &'a Holding,
-    or_later_grant_of_owner: bool,
-}
-
-impl Whose for Held<'_> {
-    fn meaning(&self, record: &Record, _: Option<&Scope>) -> Meaning {
-        let Holding { newest, token, owner, .. } = self.holding;
-        let own = record.own_version.filter(|version| version.grant == newest.grant && record.token == Some(*token));
-        match own {
-            // A break needs a lock that is held, so no release of ours was applied before it, and none is after it.
-            Some(_) if record.is_broken() => Meaning::Lost,
-            _ if record.is_broken() => Meaning::Gone,
-            Some(version) => {
-                // A copy of ours renewed it. Release that version, and no newer one.
-                Meaning::Ours(Scope::Mine { grant: newest.grant, up_to: version.stamp, token: Some(*token) })
-            }
-            _ if !(self.or_later_grant_of_owner && record.is_ours() && record.owner == *owner) => Meaning::Gone,
-            _ if record.released => Meaning::Free,
-            _ => Meaning::Ours(Scope::Exactly { version: record.version.clone(), workflow: None }),
-        }
-    }
-
-    fn was_held(&self) -> bool {
-        true
-    }
-}
-
-/// Any grant that this workflow holds, unless its owner is spared.
-struct Workflows<'a, S> {
-    workflow: &'a str,
-    spared: S,
-}
-
-impl<S: Fn(&str) -> bool + Send> Whose for Workflows<'_, S> {
+impl Whose<'_> {
+    /// What the row means, given that it is a lock record. `wrote` is the scope of the last release without a response.
     fn meaning(&self, record: &Record, wrote: Option<&Scope>) -> Meaning {
-        if record.believable_workflow() == Some(self.workflow) && !(self.spared)(&record.owner) {
-            let workflow = Some(self.workflow.to_owned());
-            return Meaning::Ours(Scope::Exactly { version: record.version.clone(), workflow });
+        match self {
+            Whose::Holder { holding, or_later_grant_of_owner } => of_holder(holding, *or_later_grant_of_owner, record),
+            Whose::Workflow { name, is_spared } => {
+                if record.believable_workflow() == Some(*name) && !is_spared(&record.owner) {
+                    let workflow = Some((*name).to_owned());
+                    return Meaning::Ours(Scope::Exactly { version: record.version.clone(), workflow });
+                }
+                // The row shows our own release, whose response was lost.
+                let aimed_at = matches!(wrote, Some(Scope::Exactly { version, .. }) if *version == record.version);
+                if aimed_at && record.released { Meaning::Free } else { Meaning::Gone }
+            }
         }
-        // The row shows our own release, whose response was lost.
-        let aimed_at = matches!(wrote, Some(Scope::Exactly { version, .. }) if *version == record.version);
-        if aimed_at && record.released { Meaning::Free } else { Meaning::Gone }
     }
+}
 
-    fn was_held(&self) -> bool {
-        false
+fn of_holder(holding: &Holding, or_later_grant_of_owner: bool, record: &Record) -> Meaning {
+    let Holding { newest, token, owner, .. } = holding;
+    let own = record.own_version.filter(|version| version.grant == newest.grant && record.token == Some(*token));
+    match own {
+        // A break needs a lock that is held, so no release of ours was applied before it, and none is after it.
+        Some(_) if record.is_broken() => Meaning::Lost,
+        _ if record.is_broken() => Meaning::Gone,
+        Some(version) => {
+            // A copy of ours renewed it. Release that version, and no newer one.
+            Meaning::Ours(Scope::Mine { grant: newest.grant, up_to: version.stamp, token: Some(*token) })
+        }
+        _ if !(or_later_grant_of_owner && record.is_ours() && record.owner == *owner) => Meaning::Gone,
+        _ if record.released => Meaning::Free,
+        _ => Meaning::Ours(Scope::Exactly { version: record.version.clone(), workflow: None }),
     }
 }
 
 struct Releasing<'a> {
     settings: &'a Settings,
     key: &'a LockKey,
-    whose: Box<dyn Whose + 'a>,
+    whose: Whose<'a>,
     options: ReleaseOptions,
     /// The newest known stamp of the grant. The lease that the release writes ends after it.
     newest: Option<Stamp>,
@@ -198,11 +182,11 @@ enum Next {
 }
 
 impl<'a> Releasing<'a> {
-    fn new(settings: &'a Settings, key: &'a LockKey, whose: impl Whose + 'a, options: ReleaseOptions) -> Self {
+    fn new(settings: &'a Settings, key: &'a LockKey, whose: Whose<'a>, options: ReleaseOptions) -> Self {
         Self {
             settings,
             key,
-            whose: Box::new(whose),
+            whose,
             options,
             newest: None,
             keep: None,
@@ -309,6 +293,7 @@ impl<'a> Releasing<'a> {
 
     /// The result when the row no longer has this grant.
     fn gone(&self) -> Released {
-        if self.whose.was_held() && !self.call.is_unknown() { Released::Lost } else { Released::AlreadyGone }
+        let was_held = matches!(self.whose, Whose::Holder { .. });
+        if was_held && !self.call.is_unknown() { Released::Lost } else { Released::AlreadyGone }
     }
 }

@@ -85,7 +85,7 @@ impl Commit<'_> {
         let mut call = Call::with_writes(&lock.engine, &deadline, &span, &writes);
         let committed = protocol::commit(&mut call, lock.engine.settings(), &mut [&mut lock.hold.holding], data).await;
         match &committed {
-            Ok(()) => lock.is_held(),
+            Ok(()) => lock.set_held(),
             Err(failed) if failed.failure == Failure::Lost => {}
             Err(_) => lock.passes_on_its_end(),
         }

@@ -128,19 +128,19 @@ impl Lock {
     }
 
     /// A response showed that the lock is ours, for as long as the holding says.
-    pub(crate) fn is_held(&self) {
-        self.hold.validity.is_now(Standing::Held(self.hold.holding.validity));
+    pub(crate) fn set_held(&self) {
+        self.hold.validity.set(Standing::Held(self.hold.holding.validity));
     }
 
     /// A response showed that the lock is lost.
     pub(crate) fn lose(&self) {
-        self.hold.validity.is_now(Standing::Lost);
+        self.hold.validity.set(Standing::Lost);
     }
 
     /// Passes on that a call has found that the lease is over, although the outcome of the call itself is another one.
     pub(crate) fn passes_on_its_end(&self) {
         if self.hold.holding.validity.remaining(self.engine.clock().now()).is_zero() {
-            self.hold.validity.is_now(Standing::Expired);
+            self.hold.validity.set(Standing::Expired);
         }
     }
 
@@ -177,7 +177,7 @@ impl Lock {
     /// Ends the guard without a release. A lock that is lost stays so.
     pub(crate) fn abandon(&self) {
         if !self.is_lost() {
-            self.hold.validity.is_now(Standing::Over);
+            self.hold.validity.set(Standing::Over);
         }
     }
 }

@@ -314,7 +314,7 @@ impl<Of> ReleaseRequest<Of> {
             What::Held(hold) => {
                 let released = protocol::release(&mut call, settings, &hold.holding, options).await;
                 if released == Ok(Released::Lost) {
-                    hold.validity.is_now(Standing::Lost);
+                    hold.validity.set(Standing::Lost);
                 }
                 released
             }

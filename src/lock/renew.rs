@@ -106,7 +106,7 @@ impl Lock {
         let mut call = Call::new(&self.engine, deadline, &span);
         let renewed = protocol::renew(&mut call, self.engine.settings(), &mut self.hold.holding, data).await;
         match &renewed {
-            Ok(()) => self.is_held(),
+            Ok(()) => self.set_held(),
             Err(Failure::Lost) => {
                 self.lose();
                 tracing::warn!(key = %self.key(), token, "the lock was lost");

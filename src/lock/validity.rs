@@ -120,7 +120,7 @@ impl SharedValidity {
     }
 
     /// Sets what a response showed, or what the caller did with the guard.
-    pub(crate) fn is_now(&self, standing: Standing) {
+    pub(crate) fn set(&self, standing: Standing) {
         *self.lock() = standing;
         self.0.changed.notify_waiters();
     }

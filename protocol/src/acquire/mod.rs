@@ -86,39 +86,40 @@ use waiter::{Waiter, deserted_before, deserted_in};
 ///
 /// Returns [`Failure::Lost`] when the grant to reclaim is no longer on the row.
 pub async fn acquire(port: &mut impl Port, settings: &Settings, options: AcquireOptions) -> Result<Acquired, Failure> {
-    acquire_reporting(port, settings, options, None).await.0
+    let acquiring = Acquiring::new(settings, options, None);
+    plain(acquiring.run(port, None).await.0)
 }
 
-/// Acquires a lock, or idempotent work if some is given, after a look if one has just shown the row. Returns also the newest
-/// version that was sent.
-pub(super) async fn acquire_for(
-    port: &mut impl Port,
-    settings: &Settings,
-    options: AcquireOptions,
-    work: Option<Work>,
-    seen: Option<Seen>,
-) -> (Result<Started, Failure>, Option<Version>) {
-    let mut acquiring = Acquiring::new(settings, options, work);
-    let ControlFlow::Break(end) = acquiring.until_end(port, seen).await;
-    let newest = acquiring.attempts.last().map(|attempt| attempt.version);
-    (acquiring.finish(port, end).await, newest)
-}
-
-/// The same for a lock without anything beside it.
-async fn acquire_reporting(
+/// Acquires a lock without waiting for its holder, after a look if one has just shown the row. Returns also the newest version
+/// that was sent.
+async fn acquire_at_once(
     port: &mut impl Port,
     settings: &Settings,
     options: AcquireOptions,
     seen: Option<Seen>,
 ) -> (Result<Acquired, Failure>, Option<Version>) {
-    let (started, newest) = acquire_for(port, settings, options, None, seen).await;
-    let acquired = match started {
-        Ok(Started::Lock(acquired, _)) => Ok(acquired),
+    let acquiring = Acquiring { waits: false, ..Acquiring::new(settings, options, None) };
+    let (started, newest) = acquiring.run(port, seen).await;
+    (plain(started), newest)
+}
+
+/// Acquires the lock of idempotent work.
+pub(super) async fn acquire_for(
+    port: &mut impl Port,
+    settings: &Settings,
+    options: AcquireOptions,
+    work: Work,
+) -> Result<Started, Failure> {
+    Acquiring::new(settings, options, Some(work)).run(port, None).await.0
+}
+
+/// The result for a lock without work.
+fn plain(started: Result<Started, Failure>) -> Result<Acquired, Failure> {
+    match started? {
+        Started::Lock(acquired, _) => Ok(acquired),
         // Only work has a record.
-        Ok(Started::Settled(_) | Started::Mismatch(_)) => Err(Failure::OutcomeUnknown),
-        Err(failure) => Err(failure),
-    };
-    (acquired, newest)
+        Started::Settled(_) | Started::Mismatch(_) => Err(Failure::OutcomeUnknown),
+    }
 }
 
 /// How the requests of a call ended.
@@ -140,6 +141,8 @@ struct Acquiring<'a> {
     options: AcquireOptions,
     /// What the lock is for, where its row means more than the lock.
     work: Option<Work>,
+    /// Whether it waits for another holder, as long as [`Now`] allows.
+    waits: bool,
     attempts: Attempts,
     call: Call,
     watch: Option<HolderWatch>,
@@ -173,6 +176,7 @@ impl<'a> Acquiring<'a> {
             settings,
             options,
             work,
+            waits: true,
             attempts: Attempts::default(),
             call: Call::new(),
             watch: None,
@@ -181,6 +185,22 @@ impl<'a> Acquiring<'a> {
             waiter,
             refused_as_invalid: None,
         }
+    }
+
+    /// Runs the call. Returns also the newest version that was sent.
+    async fn run(mut self, port: &mut impl Port, seen: Option<Seen>) -> (Result<Started, Failure>, Option<Version>) {
+        let ControlFlow::Break(end) = self.until_end(port, seen).await;
+        let newest = self.attempts.last().map(|attempt| attempt.version);
+        (self.finish(port, end).await, newest)
+    }
+
+    /// Reads the clocks. A call that does not wait has no time to wait.
+    fn now(&self, port: &mut impl Port) -> Now {
+        self.as_it_waits(port.now())
+    }
+
+    fn as_it_waits(&self, now: Now) -> Now {
+        if self.waits { now } else { Now { wait_left: Duration::ZERO, ..now } }
     }
 
     async fn until_end(&mut self, port: &mut impl Port, seen: Option<Seen>) -> Flow<Infallible> {
@@ -272,7 +292,7 @@ impl<'a> Acquiring<'a> {
     async fn next(&mut self, port: &mut impl Port, seen: Seen) -> Flow<Next> {
         let (mut after, mut row) = seen;
         loop {
-            let now = port.now();
+            let now = self.now(port);
             let Some(item) = row else { return self.without_row() };
             let watch = self.watch_row(&now, after, item)?;
             let write = self.decide(&now, &watch);
@@ -282,7 +302,7 @@ impl<'a> Acquiring<'a> {
                 return ControlFlow::Continue(write);
             }
             port.sleep(&now, pause.unwrap_or_default()).await;
-            if let Some(write) = self.without_a_look(&port.now()) {
+            if let Some(write) = self.without_a_look(&self.now(port)) {
                 return ControlFlow::Continue(write);
             }
             (after, row) = self.look(port).await?;
@@ -471,8 +491,8 @@ impl<'a> Acquiring<'a> {
     /// Waits until the next request may be sent. Breaks when the caller's time is over.
     async fn ready(&mut self, port: &mut impl Port) -> Flow<Now> {
         match self.call.ready(port).await {
-            Ok(now) => ControlFlow::Continue(now),
-            Err(failure) => ControlFlow::Break(self.out_of_time(&port.now(), failure)),
+            Ok(now) => ControlFlow::Continue(self.as_it_waits(now)),
+            Err(failure) => ControlFlow::Break(self.out_of_time(&self.now(port), failure)),
         }
     }
 

@@ -20,7 +20,7 @@
 use super::candidate::Candidate;
 use super::options::{AcquireOptions, Acquired, HolderSeen, Queueing, Reclaim};
 use super::together::FailedAcquire;
-use super::{Seen, acquire_reporting};
+use super::{Seen, acquire_at_once};
 use crate::backoff::Backoff;
 use crate::call::Call;
 use crate::failure::Failure;
@@ -31,13 +31,12 @@ use crate::observation::{HolderWatch, Observation};
 use crate::port::{Now, Port};
 use crate::read::read_rows;
 use crate::record::{InvalidRecord, Record};
-use crate::reply::{Fault, Reply, RowRead, Transacted, Written};
+use crate::reply::Fault;
 use crate::request::{Action, Request};
 use crate::settings::Settings;
 use crate::value::Item;
 use crate::version::Version;
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::time::Duration;
 
 /// How many places a look shows, but for the last one of a call.
@@ -229,7 +228,7 @@ impl AcquiringOne<'_> {
             reclaim: if seen.is_some() { self.options.reclaim.clone() } else { Reclaim::Nobody },
             ..self.options.clone()
         };
-        let (acquired, newest) = acquire_reporting(&mut WithoutWaiting(port), self.settings, options, seen).await;
+        let (acquired, newest) = acquire_at_once(port, self.settings, options, seen).await;
         match acquired {
             Ok(Acquired::Held(_)) => Ok(None),
             Ok(Acquired::Granted { holding, data, renew_first }) => {
@@ -384,46 +383,4 @@ fn sample(port: &mut impl Port, places: usize) -> Vec<usize> {
         }
     }
     drawn_places
-}
-
-/// A port for a call that waits for no holder.
-#[derive(Debug)]
-struct WithoutWaiting<'a, P>(&'a mut P);
-
-impl<P: Port> Port for WithoutWaiting<'_, P> {
-    fn now(&mut self) -> Now {
-        Now { wait_left: Duration::ZERO, ..self.0.now() }
-    }
-
-    fn random(&mut self) -> [u8; 16] {
-        self.0.random()
-    }
-
-    fn write(&mut self, now: &Now, request: Request) -> impl Future<Output = (Instants, Reply<Written>)> + Send {
-        self.0.write(now, request)
-    }
-
-    fn transact(
-        &mut self,
-        now: &Now,
-        requests: Vec<Request>,
-    ) -> impl Future<Output = (Instants, Reply<Transacted>)> + Send {
-        self.0.transact(now, requests)
-    }
-
-    fn read(&mut self, now: &Now, key: LockKey) -> impl Future<Output = (Instants, Reply<Option<Item>>)> + Send {
-        self.0.read(now, key)
-    }
-
-    fn read_all(
-        &mut self,
-        now: &Now,
-        keys: Vec<LockKey>,
-    ) -> impl Future<Output = (Instants, Reply<Vec<RowRead>>)> + Send {
-        self.0.read_all(now, keys)
-    }
-
-    fn sleep(&mut self, now: &Now, pause: Duration) -> impl Future<Output = ()> + Send {
-        self.0.sleep(now, pause)
-    }
 }

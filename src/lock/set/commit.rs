@@ -54,7 +54,7 @@ impl<Grants> HeldLocks<Grants> {
         let committed = protocol::commit(&mut call, engine.settings(), &mut self.holdings(), DataChange::Keep).await;
         let (cause, report) = call.end();
         match &committed {
-            Ok(()) => self.locks.iter().for_each(Lock::is_held),
+            Ok(()) => self.locks.iter().for_each(Lock::set_held),
             Err(failed) => self.lose(&failed.lost),
         }
         let committed = committed.map_err(|FailedCommit { failure, .. }| {
