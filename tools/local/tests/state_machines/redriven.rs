@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, LocalSet};
 
@@ -275,6 +275,7 @@ async fn one(scene: &Scene, machine: &str, (state, at, without, after): &Row, is
         _ => None,
     };
 
+    let begun = Instant::now();
     let (execution, held) = started_and_stopped(scene, &definition, &name, (*state, *at), &key).await;
     if let Some(other) = other {
         other.release().await.unwrap();
@@ -283,6 +284,8 @@ async fn one(scene: &Scene, machine: &str, (state, at, without, after): &Row, is
         clean_up(scene, &execution, &key).await;
     }
     let redriven = scene.engine.redrive(&execution).await.unwrap();
+    // On a busy machine the lease of the stopped attempt may be over by then, and nobody has to be waited for.
+    let may_be_over = begun.elapsed() > LEASE / 2;
     let end = scene.engine.until_end(&redriven, PATIENCE).await.unwrap();
     let ended = SystemTime::now();
     let is_late = *at == At::Request;
@@ -294,7 +297,11 @@ async fn one(scene: &Scene, machine: &str, (state, at, without, after): &Row, is
     }
 
     assert_eq!((end.error.as_deref(), end.status == "SUCCEEDED"), (*error, error.is_none()), "{name}: {end:?}");
-    assert_eq!(in_short(&scene.engine.states(&redriven).await.unwrap()), *states, "{name}");
+    let found = in_short(&scene.engine.states(&redriven).await.unwrap());
+    let without_wait = ["WaitForHolder Lock ", "WaitForTurn Lock "]
+        .iter()
+        .fold((*states).to_owned(), |states, wait| states.replace(wait, ""));
+    assert!(found == *states || may_be_over && found == without_wait, "{name}: {found} and not {states}");
     assert_eq!(scene.counter(counter).await.0, *count, "{name}");
     if *state == "InvalidInput" {
         return;
