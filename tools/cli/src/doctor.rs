@@ -181,6 +181,7 @@ async fn about_ttl(findings: &mut Findings, connection: &connection::Options, dy
         Ok(described) => described.time_to_live_description,
         Err(error) => {
             findings.denied |= exit::is_denied(&error);
+            findings.out_of_reach |= exit::is_out_of_reach(&error);
             return findings.add("TTL", Verdict::Failed, exit::said(&error));
         }
     };

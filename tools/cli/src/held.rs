@@ -96,6 +96,8 @@ pub(crate) async fn acquire_or_end(
             (Ok(TryAcquired::Held(_)), Some(signal)) => return waiting.ended_by(signal),
             (Ok(TryAcquired::Held(held)), None) => waiting.pause(held)?,
             (Err(error), None) => waiting.pause_after(error)?,
+            // Nothing was applied.
+            (Err(error), Some(signal)) if error.is_unavailable() => return waiting.ended_by(signal),
             (Err(error), Some(_)) => return Err(waiting.failed(error.into())),
         };
         tokio::select! {

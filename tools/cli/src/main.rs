@@ -42,8 +42,21 @@ fn main() -> ExitCode {
     starter::become_the_command().or_else(starter::end_in_the_last_stage).unwrap_or_else(lambda_lock)
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn lambda_lock() -> ExitCode {
+fn lambda_lock() -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            screen::tell(format_args!("{}error:{:#} {error}", screen::WRONG, screen::WRONG));
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = runtime.block_on(acted());
+    // A resolver that does not answer keeps a thread for up to a minute.
+    runtime.shutdown_background();
+    code
+}
+
+async fn acted() -> ExitCode {
     let acted = match without_empty_variables() {
         Ok(()) => act(Arguments::of_command_line().command).await,
         Err(failure) => Err(failure),

@@ -70,7 +70,12 @@ pub(crate) async fn run(locks: &LockClient, options: &RunOptions) -> Result<Exit
             of_lock => of_lock,
         },
     };
-    Ok(if was_told_to_end { ExitCode::from(exit::LOST) } else { of_lock.unwrap_or_else(|| end_as(status)) })
+    Ok(match of_lock {
+        _ if was_told_to_end => ExitCode::from(exit::LOST),
+        Some(of_lock) => of_lock,
+        // Who pressed Ctrl-C while the lock was being released wants the script to end.
+        None => signals.come_already().await.map_or_else(|| end_as(status), end_as_by),
+    })
 }
 
 /// How long the command may still run after SIGTERM. A longer time would end commands whose lock can be renewed.

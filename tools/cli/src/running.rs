@@ -389,10 +389,12 @@ impl Running {
     }
 }
 
-/// Nobody else continues or kills what was stopped, also where an error ends the run.
+/// Nobody else continues or kills what was stopped, also where an error ends the run. After a panic nobody renews the lock.
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.is_paused() && !self.is_gone() {
+        if thread::panicking() {
+            self.kill();
+        } else if self.is_paused() && !self.is_gone() {
             self.end();
         }
     }

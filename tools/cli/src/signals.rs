@@ -50,6 +50,15 @@ impl Signals {
         arrived.await
     }
 
+    /// One that has come already, and ends.
+    pub(crate) async fn come_already(&mut self) -> Option<Signal> {
+        tokio::select! {
+            biased;
+            signal = self.next_ending() => Some(signal),
+            () = std::future::ready(()) => None,
+        }
+    }
+
     /// The next one that ends. What stops is obeyed meanwhile. Cancel safe.
     pub(crate) async fn next_ending(&mut self) -> Signal {
         loop {

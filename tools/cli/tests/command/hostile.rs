@@ -4,8 +4,10 @@ use crate::place::{Ended, Place, TABLE, end, end_of, interrupt};
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock_local::authorize::{AuthorizingProxy, Fate, Grant, Role};
 use lambda_lock_testkit::{soon, soon_so};
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
+use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -329,6 +331,38 @@ async fn an_acquire_that_is_not_printed_says_that_it_may_be_held() {
     assert_eq!(ended.code(), 69, "{ended:?}");
     assert!(ended.err.contains("the lock may be held until its lease ends"), "{ended:?}");
     assert!(ended.err.contains("the lock cannot be printed"), "{ended:?}");
+}
+
+/// A shell goes on with its script unless the signal also ended what it waits for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_ends_a_wait_that_is_throttled_and_a_run_that_releases() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let ends_by = |ended: &Ended, signal: Signal| assert_eq!(ended.status.signal(), Some(signal.as_raw()), "{ended:?}");
+    for (signal, arguments) in [
+        (Signal::INT, &["run", "k", "--wait", "60s", "--", "true"][..]),
+        (Signal::TERM, &["acquire", "k", "--wait", "60s"]),
+    ] {
+        let come = decides(&proxy, Fate::Throttled);
+        let child = through(&place, &proxy, arguments).spawn().unwrap();
+        until_come(&come, 2).await;
+        kill_process(Pid::from_raw(child.id().unwrap().cast_signed()).unwrap(), signal).unwrap();
+        ends_by(&end_of(child).await, signal);
+    }
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let come = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&come);
+        proxy.decide(move |_| match counted.fetch_add(1, Ordering::Relaxed) {
+            0 => Fate::Answered,
+            // The release.
+            _ => Fate::AnsweredAfter(Duration::from_millis(700)),
+        });
+        let child = through(&place, &proxy, &["run", "k", "--", "true"]).spawn().unwrap();
+        until_come(&come, 2).await;
+        kill_process(Pid::from_raw(child.id().unwrap().cast_signed()).unwrap(), signal).unwrap();
+        ends_by(&end_of(child).await, signal);
+        assert!(place.is_free("k").await);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
