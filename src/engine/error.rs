@@ -1,7 +1,6 @@
 //! The error type. Its kind tells the caller what to do next.
 
 use super::cause::reasons_of;
-#[cfg(feature = "once")]
 use lambda_lock_protocol::schema;
 use lambda_lock_protocol::{
     Attribute, FailedWrite, Failure, HolderSeen, Invalid, LockKey, Locks, Named, Observation, Operation, Rejection,
