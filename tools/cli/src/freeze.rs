@@ -4,7 +4,7 @@ use crate::arguments::{FreezeOptions, ThawOptions};
 use crate::confirm::confirm;
 use crate::connection;
 use crate::exit::Failure;
-use crate::row::work_of;
+use crate::row::{prefix_of_work, work_of};
 use crate::screen::{self, STRONG, named, named_key, plain, quoted};
 use lambda_lock::{LockClient, LockKey, PeekedLock, ThawOutcome};
 use serde_json::json;
@@ -80,12 +80,6 @@ async fn about_to_freeze(
         screen::tell(format_args!("{STRONG}{shown}{STRONG:#} has no row yet, so this makes one."));
     }
     Ok(row)
-}
-
-/// The prefix of the client whose idempotent work has this key, without its slash. The crate only knows the prefix of its own
-/// client, so it would make a lock where the record of that work belongs.
-fn prefix_of_work(key: &LockKey) -> Option<&str> {
-    work_of(key.key())?.0.strip_suffix('/')
 }
 
 pub(crate) async fn thaw(connection: &connection::Options, options: &ThawOptions) -> Result<ExitCode, Failure> {

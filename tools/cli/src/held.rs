@@ -2,6 +2,7 @@
 
 use crate::arguments::{AcquireOptions, HowToAcquire, ReleaseOptions, RenewOptions};
 use crate::exit::{self, Failure};
+use crate::row::prefix_of_work;
 use crate::run;
 use crate::screen;
 use crate::signals::Signals;
@@ -71,6 +72,16 @@ pub(crate) async fn acquire_or_end(
     how: &HowToAcquire,
     signals: &mut Signals,
 ) -> Result<Result<Lock, ExitCode>, Failure> {
+    let key = how.key.key();
+    if let Some(prefix) = prefix_of_work(&key)
+        && locks.peek(key.clone()).await?.is_none()
+    {
+        return Err(Failure::Usage(format!(
+            "{} is the key of idempotent work of a client with the prefix {}/: a lock there would block the work. Give another key",
+            screen::named_key(&key),
+            screen::plain(prefix)
+        )));
+    }
     let mut waiting = Waiting::new(how);
     loop {
         let (outcome, signal) = {

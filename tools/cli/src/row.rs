@@ -8,6 +8,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// What the keys of idempotent work begin with.
 pub(crate) const ONCE: &str = "once/";
 
+/// The prefix of the client whose idempotent work has this key, without its slash. The crate only knows the prefix of its own
+/// client, so it would make a lock where the record of that work belongs.
+pub(crate) fn prefix_of_work(key: &LockKey) -> Option<&str> {
+    work_of(key.key())?.0.strip_suffix('/')
+}
+
 /// The prefix of the client whose idempotent work has this key, and the work's name.
 pub(crate) fn work_of(key: &str) -> Option<(&str, &str)> {
     let of_prefix = || key.find(&format!("/{ONCE}")).map(|at| key.split_at(at + 1));

@@ -156,6 +156,20 @@ async fn a_freeze_with_yes_says_too_that_it_makes_a_row() {
     assert!(again.status.success() && again.err.is_empty(), "{again:?}");
 }
 
+/// The work could not begin until somebody deletes the row.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_lock_is_made_where_the_record_of_a_clients_work_belongs() {
+    let place = Place::new().await;
+    for arguments in [&["run", "blue/once/order-9", "--", "true"][..], &["acquire", "blue/once/order-9"]] {
+        let refused = place.run(arguments).await;
+        assert!(refused.code() == 2 && refused.err.contains("would block the work"), "{refused:?}");
+    }
+    assert!(place.run(&["ls", "--json"]).await.done().is_empty());
+    let blue = place.locks("test").prefixed("blue/").unwrap();
+    failed(&blue, "order-9").await;
+    assert_eq!(place.run(&["acquire", "blue/once/order-9"]).await.code(), 2);
+}
+
 /// A terminal, and what reads from it.
 pub(crate) fn terminal() -> (File, File) {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
