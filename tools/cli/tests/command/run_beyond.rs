@@ -197,6 +197,30 @@ async fn a_command_in_the_foreground_is_stopped_again_until_its_lock_is_renewed(
     assert!(place.is_free("k").await);
 }
 
+/// A signal to end continues a command that the terminal stopped, and none that was stopped with its lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_is_told_to_end_while_its_lock_is_renewed_does_not_continue_before() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let ready = file("term-while-paused");
+    let script = format!("echo $$ > {}; exec sleep 1000", ready.display());
+    let child = spawned(through(&place, &proxy, &["--lease", "1h"], &script));
+    let pid = written(&ready).await;
+    signal(&child, Signal::TSTP);
+    until_both_are_stopped(&child, &pid).await;
+    let come = decides(&proxy, Fate::Swallowed);
+    signal(&child, Signal::CONT);
+    until_come(&come, 1).await;
+    signal(&child, Signal::TERM);
+    for _ in 0..30 {
+        sleep(millis(10)).await;
+        assert!(is(&pid, 'T'), "it continues before it is known whose the lock is");
+    }
+    proxy.decide(|_| Fate::Answered);
+    assert_eq!(ended(child).await.code(), 128 + 15);
+    assert!(place.is_free("k").await);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn how_the_command_ended_is_said_where_it_was_told_to_and_the_lock_was_released() {
     let place = Place::new().await;
