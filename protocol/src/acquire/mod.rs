@@ -259,7 +259,8 @@ impl<'a> Acquiring<'a> {
                     self.refused_as_invalid = Some(message);
                     return self.look(port).await;
                 }
-                // The row shows what became of the write.
+                // The row shows what became of a first write, so read it at once. Pause when writes keep failing while reads
+                // succeed.
                 Err(Fault::Unknown) => {
                     match write {
                         // A ticket whose response was lost is passed like that of a caller that is gone.

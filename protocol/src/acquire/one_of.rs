@@ -172,6 +172,7 @@ impl AcquiringOne<'_> {
             let free: Vec<usize> = seen.iter().copied().filter(|place| self.is_free(&now, *place)).collect();
             if !free.is_empty() {
                 self.call.follow_up();
+                // A place that this call would take is not reported as held.
                 let now = self.call.ready(port).await?;
                 let place = free[drawn(port, free.len())];
                 if let Some(granted) = self.attempt(port, &now, place).await? {

@@ -84,8 +84,7 @@ impl<'a> AcquireAll<'a> {
     /// transactions. It holds the locks that it has while it waits for the next one, and renews them meanwhile, as
     /// [`keep_alive`](crate::Lock::keep_alive) does. Before it returns them, it renews each whose last renewal is longer ago
     /// than a third of its lease, so that no work begins with a lock that was broken before that. If one is lost, it begins anew.
-    /// It never
-    /// waits for a key before one that it holds, so callers in order cannot block each other for ever.
+    /// It never waits for a key before one that it holds, so callers in order cannot block each other for ever.
     pub fn in_order(self) -> AcquireInOrder<'a> {
         AcquireInOrder(self)
     }

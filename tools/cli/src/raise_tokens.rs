@@ -130,9 +130,7 @@ impl Raising<'_> {
             Err(error) => Err(of_request(&error, self.table)),
         }
     }
-}
 
-impl Raising<'_> {
     /// After a refusal: whether nothing is left to raise. The SDK sends a request again whose response was lost, so an earlier copy
     /// may have done it.
     async fn is_raised(&self, key: Row) -> Result<bool, Failure> {
