@@ -92,9 +92,9 @@ pub async fn break_lock(port: &mut impl Port, key: &LockKey, seen: &str, reason:
     }
     // A peer looks at nothing but the version, and renews a row that says released. No version of a peer is one of ours.
     let new = (!seen.starts_with(OURS)).then(|| Uuid::from_bytes(port.random()).to_string());
-    let action = |ends_at_ms| {
-        let (seen, version, reason) = (seen.to_owned(), new.clone(), reason.to_owned());
-        Action::Break { seen, version, ends_at_ms, reason }
+    let action = |now| {
+        let (version, reason) = (new.clone(), reason.to_owned());
+        Action::Break { seen: seen.to_owned(), version, ends_at_ms: end(now, seen), reason }
     };
     let is_free = |row: Option<&Item>| {
         let versions = [Some(seen), new.as_deref()];
@@ -102,6 +102,12 @@ pub async fn break_lock(port: &mut impl Port, key: &LockKey, seen: &str, reason:
     };
     let applied = single_write(port, key, action, is_free).await?;
     Ok(if applied { Broken::Free } else { Broken::Changed })
+}
+
+/// The end of a lease that somebody else ends: after the stamp of its version, as a release writes it, so that a late copy of the
+/// grant's own Claim is refused although this clock is behind.
+fn end(now: u64, version: &str) -> u64 {
+    now.max(Version::parse(version).map_or(0, |version| version.stamp.millis() + 1))
 }
 
 fn meaning(row: Option<&Item>, seen: &str) -> Broken {
@@ -237,10 +243,10 @@ pub async fn reset(
     let Some((seen, version)) = seen.and_then(|seen| Some((seen.clone(), before_settled(&seen)?))) else {
         return Ok(WorkReset::NotFailed);
     };
-    let action = |ends_at_ms| Action::Reset {
+    let action = |now| Action::Reset {
         seen: seen.clone(),
         version: version.clone(),
-        ends_at_ms,
+        ends_at_ms: end(now, &version),
         reason: reason.to_owned(),
     };
     // An earlier copy of this write was applied.

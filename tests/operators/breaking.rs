@@ -33,6 +33,19 @@ async fn a_broken_lock_is_free_and_its_holder_learns_that_it_lost_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_late_copy_of_its_acquire_does_not_undo_the_break_of_an_operator_whose_clock_is_behind() {
+    let table = Table::new();
+    let (holder, operator) = (table.process(), table.process());
+    let _lock = acquired(&holder.locks("holder"), LEASE).await;
+    let sent = holder.take_sent();
+    operator.clock.jump_wall(-400);
+    let operators = operator.locks("operator");
+    operators.break_lock("k", &seen(&operators).await, "its host is gone").await.unwrap();
+    assert!(!table.replay(&sent[0]));
+    assert!(table.is_released("k"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lock_that_changed_since_it_was_seen_is_left_alone() {
     let table = Table::new();
     let holders = table.process().locks("holder");

@@ -47,6 +47,18 @@ async fn work_that_failed_for_good_is_done_again_after_a_reset() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_late_copy_of_its_start_does_not_begin_what_an_operator_has_reset_whose_clock_is_behind() {
+    let table = Table::new();
+    let (worker, operator) = (table.process(), table.process());
+    failed(&worker.locks("me")).await;
+    let sent = worker.take_sent();
+    operator.clock.jump_wall(-400);
+    operator.locks("operator").once("w").reset("the customer was created").await.unwrap();
+    assert!(!table.replay(&sent[0]));
+    assert!(table.is_released("once/w"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_work_that_failed_for_good_can_be_reset() {
     let table = Table::new();
     let locks = table.process().locks("me");
