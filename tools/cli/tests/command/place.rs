@@ -10,6 +10,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
+use tokio::signal::unix::{self, SignalKind};
 
 pub(crate) const TABLE: &str = "locks";
 pub(crate) const LEASE: Duration = Duration::from_secs(3600);
@@ -40,8 +41,22 @@ impl Ended {
     }
 }
 
+/// A shell tells what it starts in the background to ignore Ctrl-C, and so does `nohup` with SIGHUP. The command would obey that
+/// too. What is handled is not handed on.
+fn hand_on_no_ignored_signals() {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or_default();
+    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap_or_default();
+    for signal in [Signal::INT, Signal::QUIT, Signal::HUP] {
+        if ignored >> (signal.as_raw() - 1) & 1 != 0 {
+            drop(unix::signal(SignalKind::from_raw(signal.as_raw())).unwrap());
+        }
+    }
+}
+
 impl Place {
     pub(crate) async fn new() -> Self {
+        hand_on_no_ignored_signals();
         Self { local: LocalDynamoDb::with_tables(&[(TABLE, "key")]).await.unwrap() }
     }
 
