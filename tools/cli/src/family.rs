@@ -11,10 +11,18 @@
 //!
 //! Nobody is found elsewhere than on Linux, or where `/proc` does not list this process. Then the process group is all there is.
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, getpid, waitid, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, kill_process_group, waitid, waitpid,
+};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
+use std::panic;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// For how long is looked for who was started while others were stopped or killed.
+const STARTED_MEANWHILE: Duration = Duration::from_secs(1);
 
 /// How often `/proc` is read again, where somebody lost his parent while it was read. Of another user's parent nothing is seen
 /// where `/proc` hides it.
@@ -24,6 +32,7 @@ const READS: usize = 3;
 const RUNS: &str = "LAMBDA_LOCK_RUNS";
 
 /// How a run names itself to what its command starts.
+#[derive(Clone)]
 pub(crate) struct Mark(String);
 
 pub(crate) struct Family {
@@ -86,9 +95,60 @@ pub(crate) fn adopt() -> bool {
     !getpid().is_init() && listed().values().all(|process| process.parent != getpid().as_raw_pid())
 }
 
+/// Kills all of a command when this process panics: nobody renews its lock any more. The main thread is the one that does. In the
+/// profile of a release each panic ends the process, and runs no `Drop`.
+pub(crate) fn kill_after_panic(command: Pid, group: bool, mark: Mark, is_alone: bool) {
+    let (main, tell) = (thread::current().id(), panic::take_hook());
+    panic::set_hook(Box::new(move |panicked| {
+        if cfg!(panic = "abort") || thread::current().id() == main {
+            // In the foreground the command is found among the children. Its number may be another's, if it has ended.
+            Family::new(command, group, mark.clone(), is_alone).send_to_all(Signal::KILL, true);
+        }
+        tell(panicked);
+    }));
+}
+
 impl Family {
     pub(crate) fn new(command: Pid, group: bool, mark: Mark, is_alone: bool) -> Self {
         Self { command, group, mark, is_alone, seen: RefCell::default() }
+    }
+
+    /// Sends it to the group of the command, or in the foreground to the command alone.
+    pub(crate) fn send(&self, signal: Signal, command_has_ended: bool) {
+        // Whether somebody is out of reach is looked at later. Otherwise the only error is that nobody is there any more.
+        let _ = match command_has_ended {
+            _ if self.group => kill_process_group(self.command, signal),
+            false => kill_process(self.command, signal),
+            // Its number may be another's.
+            true => Ok(()),
+        };
+    }
+
+    /// Sends it to the command and to all that it started. What stops or kills also reaches what is started meanwhile: by
+    /// somebody whom it has not reached yet.
+    pub(crate) fn send_to_all(&self, signal: Signal, command_has_ended: bool) {
+        self.send(signal, command_has_ended);
+        let until = Instant::now() + STARTED_MEANWHILE;
+        let mut reached = HashSet::new();
+        loop {
+            let mut living = self.living();
+            living.retain(|member| reached.insert(member.pid));
+            let is_first = reached.len() == living.len();
+            for member in &living {
+                let is_sent_to = match self.group {
+                    true => member.group == self.command.as_raw_pid(),
+                    false => member.pid == self.command && !command_has_ended,
+                };
+                if !(is_first && is_sent_to) {
+                    let _ = kill_process(member.pid, signal);
+                }
+            }
+            // Who only ends may start others for as long as it likes.
+            let repeats = [Signal::STOP, Signal::KILL].contains(&signal);
+            if living.is_empty() || !repeats || until <= Instant::now() {
+                break;
+            }
+        }
     }
 
     /// Who has not ended. A number is signalled right after that: until a stranger had it, all numbers would have to be given.

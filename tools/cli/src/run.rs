@@ -12,7 +12,7 @@ use crate::exit::{self, Failure};
 use crate::held::acquire_or_end;
 use crate::running::{End, Event, LAST_WORDS, Running};
 use crate::screen;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::starter;
 use lambda_lock::{Lock, LockClient, LockKey, ReleaseOutcome};
 use rustix::process::Signal;
@@ -37,7 +37,8 @@ pub(crate) async fn run(locks: &LockClient, options: &RunOptions) -> Result<Exit
         Ok(lock) => lock,
         Err(code) => return Ok(code),
     };
-    let mut running = match Running::start(&lock, options, grace) {
+    let started = signals.a_command_runs().and_then(|()| Running::start(&lock, options, grace));
+    let mut running = match started {
         Ok(running) => running,
         Err(error) => {
             let code = not_started(&options.command[0], &error);
@@ -50,9 +51,14 @@ pub(crate) async fn run(locks: &LockClient, options: &RunOptions) -> Result<Exit
         Ok(()) => running.end_of_all().await,
         Err(error) => Err(error),
     };
-    let End { status, left } = ended.inspect_err(|_| {
-        complain(&format!("how the command ended is unknown: {} may be held until its lease ends", lock.key()));
-    })?;
+    let End { status, left } = match ended {
+        Ok(end) => end,
+        Err(error) => {
+            let key = lock.key();
+            complain(&format!("how the command ended is unknown ({error}): {key} may be held until its lease ends"));
+            return Ok(ExitCode::FAILURE);
+        }
+    };
     let of_lock = match left {
         Some(left) => {
             let of_lock = match lock.watch().is_lost() {
@@ -182,6 +188,7 @@ pub(crate) fn complain(what: &str) {
     let said = format!("{}lambda-lock:{:#} {}", screen::WRONG, screen::WRONG, screen::plain(what));
     let (written, is_written) = mpsc::channel();
     let tell = move || {
+        signals::without_ttou();
         screen::tell(said);
         let _ = written.send(());
     };

@@ -17,10 +17,8 @@ use crate::starter;
 use lambda_lock::{Lock, LockWatch};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, kill_process_group, test_kill_process,
-    test_kill_process_group, waitid, waitpgid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, test_kill_process, test_kill_process_group, waitid, waitpgid,
 };
-use std::collections::HashSet;
 use std::future::pending;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -113,6 +111,7 @@ impl Running {
         let child = command.spawn().map_err(starter::reason)?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
         let (group, watch) = (!options.foreground, lock.watch());
+        family::kill_after_panic(pid, group, mark.clone(), is_alone);
         Ok(Self {
             child,
             pid,
@@ -313,44 +312,14 @@ impl Running {
                 self.send_to_all(Signal::CONT);
             }
         } else {
-            self.send(signal);
+            self.family.send(signal, self.status.is_some());
             self.say_who_is_out_of_reach();
         }
     }
 
-    /// Sends it to the group of the command, or in the foreground to the command alone.
-    fn send(&self, signal: Signal) {
-        // Whether somebody is out of reach is looked at later. Otherwise the only error is that nobody is there any more.
-        let _ = match self.status {
-            _ if self.group => kill_process_group(self.pid, signal),
-            None => kill_process(self.pid, signal),
-            // Its number may be another's.
-            Some(_) => Ok(()),
-        };
-    }
-
-    /// Sends it to the command and to all that it started. What stops or kills also reaches what is started meanwhile: by
-    /// somebody whom it has not reached yet.
+    /// Sends it to the command and to all that it started.
     fn send_to_all(&mut self, signal: Signal) {
-        self.send(signal);
-        let until = Instant::now() + LAST_WORDS;
-        let mut reached = HashSet::new();
-        loop {
-            let mut living = self.family.living();
-            living.retain(|member| reached.insert(member.pid));
-            let is_first = reached.len() == living.len();
-            for member in &living {
-                let has_it = if self.group { member.group == self.pid.as_raw_pid() } else { member.pid == self.pid };
-                if !(is_first && has_it) {
-                    let _ = kill_process(member.pid, signal);
-                }
-            }
-            // Who only ends may start others for as long as it likes.
-            let repeats = [Signal::STOP, Signal::KILL].contains(&signal);
-            if living.is_empty() || !repeats || until <= Instant::now() {
-                break;
-            }
-        }
+        self.family.send_to_all(signal, self.status.is_some());
         self.say_who_is_out_of_reach();
     }
 
@@ -389,12 +358,10 @@ impl Running {
     }
 }
 
-/// Nobody else continues or kills what was stopped, also where an error ends the run. After a panic nobody renews the lock.
+/// Nobody else continues or kills what was stopped, also where an error ends the run.
 impl Drop for Running {
     fn drop(&mut self) {
-        if thread::panicking() {
-            self.kill();
-        } else if self.is_paused() && !self.is_gone() {
+        if self.is_paused() && !self.is_gone() {
             self.end();
         }
     }

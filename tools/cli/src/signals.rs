@@ -1,5 +1,6 @@
 //! The signals that end or stop a process, as this one gets them.
 
+use nix::sys::signal::SigSet;
 use rustix::process::{Signal, getpid, kill_process};
 use std::future::poll_fn;
 use std::task::Poll;
@@ -26,7 +27,8 @@ const ENDING: &[Signal] = &[
     Signal::POWER,
 ];
 
-/// What stops a process that does not handle it.
+/// What stops a process that does not handle it. SIGTTOU is handled only while a command runs: it stops whoever writes to a
+/// terminal from the background, where the terminal is set so (`stty tostop`), and who handles it writes again at once.
 const STOPPING: &[Signal] = &[Signal::TSTP, Signal::TTIN, Signal::TTOU];
 
 /// The signals that end or stop a process, as they arrive.
@@ -34,10 +36,15 @@ pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
     pub(crate) fn new() -> std::io::Result<Self> {
-        let ignored = ignored();
-        let listened_to = ENDING.iter().chain(STOPPING).filter(|signal| ignored >> (signal.as_raw() - 1) & 1 == 0);
-        let listen = |signal: &Signal| Ok((*signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
-        listened_to.map(listen).collect::<std::io::Result<_>>().map(Self)
+        let stopping = STOPPING.iter().filter(|signal| **signal != Signal::TTOU);
+        ENDING.iter().chain(stopping).copied().filter_map(listen).collect::<std::io::Result<_>>().map(Self)
+    }
+
+    /// A command begins to run, which is to stop with this process. From now on, whatever is written is written by threads
+    /// that [never get](without_ttou) SIGTTOU.
+    pub(crate) fn a_command_runs(&mut self) -> std::io::Result<()> {
+        self.0.extend(listen(Signal::TTOU).transpose()?);
+        Ok(())
     }
 
     /// The next one. Cancel safe.
@@ -69,6 +76,18 @@ impl Signals {
             stop_this_process();
         }
     }
+}
+
+/// `None` where this process was told to ignore it.
+fn listen(signal: Signal) -> Option<std::io::Result<(Signal, unix::Signal)>> {
+    let is_ignored = ignored() >> (signal.as_raw() - 1) & 1 != 0;
+    (!is_ignored).then(|| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?)))
+}
+
+/// What this thread writes is written, also to a terminal that stops whoever writes from the background.
+pub(crate) fn without_ttou() {
+    // It cannot fail: there is such a signal.
+    let _ = SigSet::from(nix::sys::signal::Signal::SIGTTOU).thread_block();
 }
 
 /// The signals that this process was told to ignore, as `nohup` does it, by their bits. The command ignores them too.

@@ -3,11 +3,14 @@
 use crate::hostile::{behind, decides, until_come};
 use crate::place::{Ended, Place, TABLE};
 use crate::run::{PATIENCE, break_it, ended, file, is_running, millis, next_of, run, signal, spawned, written};
+use crate::run_rest::skipped;
 use crate::run_signals::{is, until, until_both_are_stopped};
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::ReleaseOutcome;
 use lambda_lock_local::authorize::{AuthorizingProxy, Fate};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 use tokio::process::Command;
@@ -309,4 +312,36 @@ async fn a_wait_that_had_no_answer_once_does_not_end_as_held() {
         assert_eq!((ended.code(), ended.out.as_str()), (69, ""), "{ended:?}");
     }
     lock.release().await.unwrap();
+}
+
+/// The resolver gets no thread, where as many processes run as its user may have.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_the_command_started_works_on_when_lambda_lock_panics() {
+    if !geteuid().is_root() || std::process::Command::new("setpriv").arg("--version").output().is_err() {
+        skipped("root and setpriv, to be a user who may have no more processes");
+        return;
+    }
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let ready = file("panics-ready");
+    std::fs::write(&ready, "").unwrap();
+    std::fs::set_permissions(&ready, Permissions::from_mode(0o666)).unwrap();
+    let script = format!(
+        "setsid sh -c 'echo $$ > {}; exec sleep 1000' & prlimit --pid $PPID --nproc=1:1; exec sleep 1000",
+        ready.display()
+    );
+    // A renewal after twelve seconds: the resolver's first thread has ended by then.
+    let inner = run(&place, &["--lease", "36s"], &script);
+    let inner = inner.as_std();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=60123", "--clear-groups"]).arg(inner.get_program()).args(inner.get_args());
+    command.env_clear().envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?)))).kill_on_drop(true);
+    command.env("AWS_ENDPOINT_URL_DYNAMODB", proxy.endpoint().replace("127.0.0.1", "localhost"));
+    let child = spawned(command);
+    let pid = written(&ready).await;
+    // Each try has a connection of its own.
+    proxy.decide(move |_| Fate::RequestLost);
+    let ended = ended(child).await;
+    assert!(ended.err.contains("panicked"), "otherwise this tests nothing: {ended:?}");
+    until("it was killed", || !is_running(&pid)).await;
 }

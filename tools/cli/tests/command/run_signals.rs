@@ -2,13 +2,17 @@
 
 use crate::hostile::{behind, decides, until_come};
 use crate::place::Place;
-use crate::run::{PATIENCE, ended, file, is_running, millis, next_of, run, signal, spawned, written};
+use crate::run::{PATIENCE, break_it, ended, file, is_running, millis, next_of, run, signal, spawned, written};
 use crate::run_rest::skipped;
+use crate::saying::terminal;
+use crate::session::shell;
 use lambda_lock::ReleaseOutcome;
 use lambda_lock_local::authorize::Fate;
 use rustix::process::{Pid, Signal, kill_process_group};
+use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Instant;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -251,4 +255,69 @@ async fn ctrl_c_ends_a_script_of_bash() {
     let ended = ended(child).await;
     assert_eq!((ended.status.signal(), ended.out.as_str()), (Some(2), ""), "{ended:?}");
     assert!(place.is_free("k").await);
+}
+
+/// A script at a terminal that stops whoever writes to it from the background. Returns what it wrote there. `None`, where the
+/// script cannot be played, and prints why.
+async fn at_a_strict_terminal(place: &Place, script: &str) -> Option<String> {
+    for program in ["bash", "setsid", "stty"] {
+        if std::process::Command::new(program).arg("--version").output().is_err() {
+            skipped(program);
+            return None;
+        }
+    }
+    let (mut terminal, input) = terminal();
+    let mut session = shell(place, "setsid");
+    session.args(["--ctty", "--wait", "bash", "-c", &format!("stty tostop; set -m; {script}")]);
+    session.stderr(input.try_clone().unwrap()).stdout(input.try_clone().unwrap()).stdin(Stdio::from(input));
+    let shown = tokio::task::spawn_blocking(move || {
+        let (mut shown, mut some) = (String::new(), [0; 1024]);
+        // An error is the end: nobody has the terminal open any more.
+        while let Ok(read @ 1..) = terminal.read(&mut some) {
+            shown += &String::from_utf8_lossy(&some[..read]);
+        }
+        shown
+    });
+    let ended = timeout(PATIENCE, session.status()).await.unwrap().unwrap();
+    drop(session);
+    let shown = timeout(PATIENCE, shown).await.unwrap().unwrap();
+    assert!(ended.success(), "{shown}");
+    Some(shown)
+}
+
+/// It neither stops with its lock held, nor writes again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn run_tells_from_the_background_what_is_wrong_and_goes_on() {
+    let place = Place::new().await;
+    let ready = file("strict-ready");
+    let script = format!(
+        "lambda-lock run k --lease 3s --kill-after 5s -- sh -c 'echo $$ > {}; exec sleep 100' & wait $!; echo ended with $?",
+        ready.display()
+    );
+    let at_work = async {
+        written(&ready).await;
+        break_it(&place).await;
+    };
+    let (shown, ()) = tokio::join!(at_a_strict_terminal(&place, &script), at_work);
+    let Some(shown) = shown else { return };
+    assert!(shown.contains("--kill-after 5s is more than a third of the lease"), "{shown}");
+    assert!(shown.contains("the lock is lost: the command is stopped"), "{shown}");
+    assert!(shown.contains("ended with 76"), "{shown}");
+}
+
+/// As any other program there.
+#[tokio::test(flavor = "multi_thread")]
+async fn acquire_and_watch_stop_where_they_may_not_write() {
+    let place = Place::new().await;
+    for arguments in ["acquire k --lease 1h", "watch k --for 1s"] {
+        let stopped = file("strict-stopped");
+        // The number of a job that has stopped is what its wait tells.
+        let script = format!(
+            "lambda-lock {arguments} & wait $!; echo waited $?; stty -tostop; echo $! > {}; fg; echo ended with $?",
+            stopped.display()
+        );
+        let Some(shown) = at_a_strict_terminal(&place, &script).await else { return };
+        assert!(shown.contains(&format!("waited {}", 128 + Signal::TTOU.as_raw())), "{arguments}: {shown}");
+        assert!(shown.contains("ended with 0"), "{arguments}: {shown}");
+    }
 }
