@@ -72,8 +72,14 @@ impl Grants {
     /// Returns the grants that were made before the last holder had released the lock, or had let its lease pass, and
     /// those without a larger fencing token.
     pub(crate) fn too_early(&self) -> Vec<String> {
+        self.too_early_but_for(|_, _| false)
+    }
+
+    /// The same, where these owners, one after the other, need not wait for each other.
+    pub(crate) fn too_early_but_for(&self, may_follow: impl Fn(&str, &str) -> bool) -> Vec<String> {
         let is_too_early = |before: &Grant, next: &Grant| {
-            next.granted < before.released.unwrap_or(before.ends) || next.token <= before.token
+            let waits = !may_follow(&before.owner, &next.owner);
+            waits && next.granted < before.released.unwrap_or(before.ends) || next.token <= before.token
         };
         let found = self.pairs().filter(|(_, before, next)| is_too_early(before, next));
         found.map(|(key, before, next)| format!("{key}: {before:?} {next:?}")).collect()

@@ -89,7 +89,7 @@ async fn crowd(scene: &Arc<Scene>, run: &Arc<Run>) {
     assert!(counted.is_superset(&succeeded), "{:?} succeeded and have not counted", succeeded.difference(&counted));
     println!("  {} of {HOLDERS} succeeded, {} counted", succeeded.len(), counted.len());
     assert!(succeeded.len() >= HOLDERS / 2, "too few succeeded to prove anything");
-    let too_early = Grants::read(scene).await.too_early();
+    let too_early = Grants::read(scene).await.too_early_but_for(are_of_one_execution);
     assert!(too_early.is_empty(), "{too_early:#?}");
     let came = Instant::now();
     for index in 0..KEYS.len() {
@@ -99,6 +99,13 @@ async fn crowd(scene: &Arc<Scene>, run: &Arc<Run>) {
         lock.release().await.unwrap();
     }
     assert!(came.elapsed() < LEASE + SKEW + SLACK, "{:?}", came.elapsed());
+}
+
+/// An execution sees that a claim without a response was granted to it, and is stopped before it takes exactly that version. It
+/// takes it when it is redriven, under its next name: it has done nothing under that grant.
+fn are_of_one_execution(before: &str, next: &str) -> bool {
+    let execution = |owner: &str| owner.rsplit_once('/').map(|(execution, _redrives)| execution.to_owned());
+    execution(before).is_some_and(|before| execution(next) == Some(before))
 }
 
 /// Loses requests and responses of state machines and of lock-task, delays them, and sends some twice.

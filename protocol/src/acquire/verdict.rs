@@ -1,0 +1,246 @@
+//! Who may take a row, and when.
+//!
+//! ```text
+//! the row                      the caller                            the verdict
+//! ───────────────────────────  ────────────────────────────────────  ──────────────────────────────────────────────────
+//! not seen yet                 brings a saved lock                   may take its version
+//!                              brings a ticket                       may claim in turn
+//!                              any other                             may claim
+//! there is none                brings a saved lock                   refused: it is lost
+//!                              any other                             may claim
+//! neither of the saved grant   brings a saved lock                   refused: it is lost
+//! nor of its owner
+//! held                         reclaims it, frozen or not            may take it, whoever is in line
+//! frozen                       any other                             waits until somebody thaws it
+//! held, the holder may live    any other                             waits until the holder is dead, and for its turn
+//! released, or of a dead       reclaims it with a saved lock         may take it, whoever is in line
+//! holder                       does not look at the line             may take it
+//!                              finds nobody ahead in line            may take it
+//!                              has left it long enough to all ahead  may take it
+//!                              any other                             waits: it is left to those ahead
+//! ```
+//!
+//! Where a row may be taken, a Claim is sent if it would be applied: it is applied to any released version, so a contender that
+//! acquires and releases in between does not make it fail. Otherwise exactly the version is taken that was seen.
+
+use super::options::{HolderSeen, Reclaim};
+use super::rows::Row;
+use super::waiter::{Waiter, deserted_in};
+use crate::attributes::{AttributesChange, EarlierNames};
+use crate::clock_bounds::ClockBounds;
+use crate::failure::Failure;
+use crate::line::Line;
+use crate::observation::HolderWatch;
+use crate::port::Now;
+use crate::record::Record;
+use crate::request::{LineRule, NextToken};
+use crate::version::Version;
+use std::time::Duration;
+
+/// Who wants a lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caller<'a> {
+    pub(super) owner: &'a str,
+    pub(super) reclaim: &'a Reclaim,
+    pub(super) clock_bounds: &'a ClockBounds,
+    /// Its place among those who wait. `None` where it does not look at the line.
+    pub(super) line: Option<&'a Waiter>,
+    /// What its Claim writes, if it may claim a row that it has seen.
+    pub(super) claim: Option<&'a AttributesChange>,
+}
+
+/// Whether the caller may take the row now.
+#[derive(Debug)]
+pub(super) enum Verdict<'a> {
+    May(Write),
+    Wait(Wait<'a>),
+    /// Never. The call fails so.
+    Refuse(Failure),
+}
+
+/// For how long the caller may not take the row, if nobody changes it. Both times together are not zero.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait<'a> {
+    watch: &'a HolderWatch,
+    /// Until its holder is proven dead.
+    held_for: Duration,
+    /// For how long it is left to those ahead in line then.
+    left_for: Duration,
+}
+
+impl Wait<'_> {
+    pub(super) fn record(&self) -> &Record {
+        self.watch.record()
+    }
+
+    /// When the caller may take the row, if nobody changes it.
+    pub(super) fn due_in(&self) -> Duration {
+        self.held_for.saturating_add(self.left_for)
+    }
+}
+
+/// The write that makes a row ours.
+#[derive(Clone, Debug)]
+pub(super) enum Write {
+    Claim,
+    /// A Claim that is applied only if it is this ticket's turn, or if the ticket was passed.
+    ClaimInTurn {
+        ticket: u64,
+        passed: bool,
+    },
+    Take {
+        seen: String,
+        held: bool,
+        reclaims: bool,
+        line: LineRule,
+        token: NextToken,
+        names: EarlierNames,
+    },
+}
+
+/// Judges the row as it is known.
+pub(super) fn verdict<'a>(now: &Now, row: &'a Row, caller: &Caller<'_>) -> Verdict<'a> {
+    let saved = caller.saved();
+    let watch = match row {
+        Row::Watched(watch) => watch,
+        Row::Invalid(invalid) => return Verdict::Refuse(invalid.clone().into()),
+        Row::Missing if saved.is_some() => return Verdict::Refuse(Failure::Lost),
+        Row::Missing | Row::Unseen => return Verdict::May(caller.write(now, row)),
+    };
+    let record = watch.record();
+    let reclaims = caller.reclaims(record);
+    if saved.is_some() && !reclaims {
+        return Verdict::Refuse(Failure::Lost);
+    }
+    let is_free = match record.freeze_reason {
+        // Its holder may still hand it over to itself. Nobody else is granted it, dead or alive.
+        Some(_) => !record.released && reclaims,
+        None => record.released || reclaims,
+    };
+    let held_for = if is_free { Duration::ZERO } else { watch.dead_in(now, caller.clock_bounds) };
+    let left_for = match caller.line_before(record) {
+        Some(waiter) => waiter.turn_in(now, watch, caller.clock_bounds),
+        None => Duration::ZERO,
+    };
+    if held_for.is_zero() && left_for.is_zero() {
+        return Verdict::May(caller.write(now, row));
+    }
+    Verdict::Wait(Wait { watch, held_for, left_for })
+}
+
+impl<'a> Caller<'a> {
+    /// Whether the call takes this row even from a living holder.
+    pub(super) fn reclaims(&self, record: &Record) -> bool {
+        match self.reclaim {
+            Reclaim::Nobody => false,
+            Reclaim::SameOwner => self.is_same_owner(record),
+            // The grant of the saved lock, or a later grant of the same owner.
+            Reclaim::Only(earlier) => {
+                record.own_version.is_some_and(|version| version.grant == earlier.grant) || self.is_same_owner(record)
+            }
+        }
+    }
+
+    pub(super) fn is_same_owner(&self, record: &Record) -> bool {
+        record.is_ours() && record.owner == self.owner
+    }
+
+    fn saved(&self) -> Option<&'a Version> {
+        match self.reclaim {
+            Reclaim::Only(saved) => Some(saved),
+            Reclaim::Nobody | Reclaim::SameOwner => None,
+        }
+    }
+
+    /// Whether the call reclaims the lock from its holder, or from whoever has saved it. Such a lock is its own, so it leaves it to
+    /// nobody in line.
+    fn reclaims_held(&self, record: &Record) -> bool {
+        self.reclaims(record) && (self.saved().is_some() || !record.released)
+    }
+
+    /// Whether the caller leaves this row to others first, or has left it to them.
+    pub(super) fn lets_others_go_first(&self, record: &Record) -> bool {
+        self.line_before(record).is_some_and(|waiter| waiter.lets_others_go_first(record))
+    }
+
+    /// The place in line, where the row is not the caller's own.
+    fn line_before(&self, record: &Record) -> Option<&'a Waiter> {
+        self.line.filter(|_| !self.reclaims_held(record))
+    }
+
+    /// The write that takes the row as it is known, where the caller may take it.
+    pub(super) fn write(&self, now: &Now, row: &Row) -> Write {
+        let record = match (row, self.saved(), self.line.and_then(Waiter::ticket)) {
+            (Row::Watched(watch), _, _) => watch.record(),
+            (_, Some(saved), _) => return Write::reclaim(saved),
+            (Row::Unseen, None, Some(ticket)) => return Write::ClaimInTurn { ticket, passed: false },
+            (_, None, _) => return Write::Claim,
+        };
+        let is_claimed = self.saved().is_none()
+            && !record.has_line()
+            && record.is_free_of_ours(now.wall.millis)
+            && self.claim.is_some_and(|change| change.needs_no_look(record.attribute_names.as_deref()));
+        if is_claimed { Write::Claim } else { self.take(now, record) }
+    }
+
+    /// Takes exactly this version. Under a peer's version the row's token may be stale, so the new token is also at least as large
+    /// as the clock.
+    fn take(&self, now: &Now, record: &Record) -> Write {
+        let token = if record.is_ours() {
+            NextToken::FromRow
+        } else {
+            NextToken::Exactly(record.token.map_or(0, |token| token.saturating_add(1)).max(now.wall.millis))
+        };
+        Write::Take {
+            seen: record.version.clone(),
+            held: !record.released,
+            reclaims: self.reclaims(record),
+            line: self.line_rule(record),
+            token,
+            names: EarlierNames::Seen(record.attribute_names.clone()),
+        }
+    }
+
+    fn line_rule(&self, record: &Record) -> LineRule {
+        let Some(waiter) = self.line_before(record) else { return LineRule::Ignored };
+        if let Some(ticket) = waiter.ticket_to_serve(record) {
+            return LineRule::Serves(ticket);
+        }
+        match record.believable_line().filter(Line::is_open) {
+            // Nobody came for these tickets. They must not keep others from the lock again.
+            Some(line) if waiter.ticket().is_none() => LineRule::Serves(line.last),
+            Some(_) => LineRule::Ignored,
+            // A line may have been opened since this call saw the dead holder.
+            None if record.is_ours() && !record.released => LineRule::NobodyWaits,
+            None => LineRule::Ignored,
+        }
+    }
+
+    /// The holder of a row that the caller waits for.
+    pub(super) fn holder(&self, now: &Now, wait: &Wait<'_>) -> HolderSeen {
+        let (watch, record, left_to_line) = (wait.watch, wait.watch.record(), wait.held_for.is_zero());
+        let free_in = match record.released {
+            _ if !left_to_line => None,
+            true => deserted_in(now, record, self.clock_bounds),
+            false => Some(wait.left_for),
+        };
+        HolderSeen {
+            owner: record.owner.clone(),
+            ends_at_ms: record.believable_end(),
+            retry_after: free_in.unwrap_or_else(|| watch.dead_in(now, self.clock_bounds)),
+            waiting: record.believable_line().map_or(0, |line| line.waiting()),
+            left_to_line,
+            freeze_reason: record.freeze_reason.clone(),
+            observation: watch.observation(now.instants).with_ticket(self.line.and_then(Waiter::ticket)),
+            attributes: record.attributes.clone(),
+        }
+    }
+}
+
+impl Write {
+    /// Takes a saved lock, whose row was not read. A released lock can be reclaimed too, so this does not ask for a held one.
+    fn reclaim(saved: &Version) -> Self {
+        let (line, token, names) = (LineRule::Ignored, NextToken::FromRow, EarlierNames::Unseen);
+        Write::Take { seen: saved.to_string(), held: false, reclaims: true, line, token, names }
+    }
+}
