@@ -48,58 +48,61 @@
 //! held. When the time is over, the call reports instead that it could not get the lock for now.
 
 mod attempt;
-mod candidate;
 mod one_of;
 mod options;
+mod pace;
+mod rows;
 mod together;
+mod verdict;
 mod waiter;
 
 pub use one_of::{AcquiredPlace, Places, WantedPlace, acquire_one_of};
 pub use options::{AcquireOptions, Acquired, HolderSeen, Queueing, Reclaim, Started};
 pub use together::{AcquireAllOptions, AcquiredAll, Blocked, FailedAcquire, WantedLock, acquire_all};
 
-use super::backoff::{Backoff, varied};
+use super::backoff::varied;
 use super::call::Call;
 use super::contention::Contention;
 use super::failure::Failure;
 use super::holding::{Holding, PendingCommit};
 use super::instants::{Instants, millis_rounded_up};
-use super::line::{Line, LineSeen};
-use super::observation::{HolderWatch, Observation};
+use super::line::LineSeen;
+use super::observation::Observation;
 use super::port::{Now, Port};
 use super::record::{InvalidRecord, Record};
 use super::reply::{Fault, Rejection, Reply, Written};
-use super::request::{Action, LineRule, NewGrant, NextToken, Request};
+use super::request::{Action, NewGrant, NextToken, Request};
 use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
 use super::version::Version;
 use super::work::{Look, Work};
 use attempt::{Attempt, Attempts};
-use candidate::{Candidate, Write};
+use pace::Pace;
+use rows::Row;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::time::Duration;
-use waiter::{Waiter, deserted_before, deserted_in};
+use verdict::{Caller, Verdict, Write, verdict};
+use waiter::{Waiter, deserted_before};
 
 /// Acquires a lock. Waits for another holder for as long as [`Now`] allows. Without time to wait it tries once.
 ///
 /// Returns [`Failure::Lost`] when the grant to reclaim is no longer on the row.
 pub async fn acquire(port: &mut impl Port, settings: &Settings, options: AcquireOptions) -> Result<Acquired, Failure> {
     let acquiring = Acquiring::new(settings, options, None);
-    plain(acquiring.run(port, None).await.0)
+    plain(acquiring.run(port).await.0)
 }
 
-/// Acquires a lock without waiting for its holder, after a look if one has just shown the row. Returns also the newest version
-/// that was sent.
+/// Acquires a lock without waiting for its holder, where this is known of its row. Returns also the newest version that was sent.
 async fn acquire_at_once(
     port: &mut impl Port,
     settings: &Settings,
     options: AcquireOptions,
-    seen: Option<Seen>,
+    row: Row,
 ) -> (Result<Acquired, Failure>, Option<Version>) {
-    let acquiring = Acquiring { waits: false, ..Acquiring::new(settings, options, None) };
-    let (started, newest) = acquiring.run(port, seen).await;
+    let acquiring = Acquiring { waits: false, row, ..Acquiring::new(settings, options, None) };
+    let (started, newest) = acquiring.run(port).await;
     (plain(started), newest)
 }
 
@@ -110,7 +113,7 @@ pub(super) async fn acquire_for(
     options: AcquireOptions,
     work: Work,
 ) -> Result<Started, Failure> {
-    Acquiring::new(settings, options, Some(work)).run(port, None).await.0
+    Acquiring::new(settings, options, Some(work)).run(port).await.0
 }
 
 /// The result for a lock without work.
@@ -145,28 +148,29 @@ struct Acquiring<'a> {
     waits: bool,
     attempts: Attempts,
     call: Call,
-    watch: Option<HolderWatch>,
-    poll: Backoff,
+    row: Row,
+    pace: Pace,
     contention: Contention,
     waiter: Waiter,
     /// DynamoDB found a write invalid. The cause may be the row as it stands.
     refused_as_invalid: Option<String>,
 }
 
+/// What a call does next.
+enum Decision {
+    Send(Next),
+    /// To wait behind the holder, or for its turn.
+    Wait {
+        due_in: Duration,
+    },
+}
+
 /// What a call sends next.
 enum Next {
     Grant(Write),
-    /// A Claim that is applied only if it is this ticket's turn, or if the ticket was passed.
-    ClaimInTurn {
-        ticket: u64,
-        passed: bool,
-    },
     /// A request for a ticket.
     Join,
 }
-
-/// The row, or `None` when there is none, with both clocks as they were read after the response.
-type Seen = (Instants, Option<Item>);
 
 impl<'a> Acquiring<'a> {
     fn new(settings: &'a Settings, options: AcquireOptions, work: Option<Work>) -> Self {
@@ -179,8 +183,8 @@ impl<'a> Acquiring<'a> {
             waits: true,
             attempts: Attempts::default(),
             call: Call::new(),
-            watch: None,
-            poll: Backoff::behind_a_holder(),
+            row: Row::Unseen,
+            pace: Pace::new(),
             contention: Contention::default(),
             waiter,
             refused_as_invalid: None,
@@ -188,8 +192,8 @@ impl<'a> Acquiring<'a> {
     }
 
     /// Runs the call. Returns also the newest version that was sent.
-    async fn run(mut self, port: &mut impl Port, seen: Option<Seen>) -> (Result<Started, Failure>, Option<Version>) {
-        let ControlFlow::Break(end) = self.until_end(port, seen).await;
+    async fn run(mut self, port: &mut impl Port) -> (Result<Started, Failure>, Option<Version>) {
+        let ControlFlow::Break(end) = self.until_end(port).await;
         let newest = self.attempts.last().map(|attempt| attempt.version);
         (self.finish(port, end).await, newest)
     }
@@ -203,24 +207,23 @@ impl<'a> Acquiring<'a> {
         if self.waits { now } else { Now { wait_left: Duration::ZERO, ..now } }
     }
 
-    async fn until_end(&mut self, port: &mut impl Port, seen: Option<Seen>) -> Flow<Infallible> {
-        let mut next = match (seen, &self.options.reclaim) {
-            (Some(seen), _) => self.next(port, seen).await?,
-            (None, Reclaim::Nobody | Reclaim::SameOwner) if self.waiter.ticket().is_some() => {
-                let ticket = self.waiter.ticket().unwrap_or_default();
-                Next::ClaimInTurn { ticket, passed: false }
+    async fn until_end(&mut self, port: &mut impl Port) -> Flow<Infallible> {
+        let mut next = match &self.row {
+            Row::Watched(_) => {
+                let now = self.now(port);
+                self.next(port, now).await?
             }
-            (None, Reclaim::Only(version)) => Next::Grant(Write::reclaim(version)),
-            (None, Reclaim::Nobody | Reclaim::SameOwner) => Next::Grant(Write::Claim),
+            Row::Unseen | Row::Missing | Row::Invalid(_) => Next::Grant(self.caller().write_without_record()),
         };
         loop {
-            let seen = self.write(port, &next).await?;
-            next = self.next(port, seen).await?;
+            let now = self.write(port, &next).await?;
+            next = self.next(port, now).await?;
         }
     }
 
-    /// Sends a write until it has a usable response. Returns the row that refused it.
-    async fn write(&mut self, port: &mut impl Port, write: &Next) -> Flow<Seen> {
+    /// Sends a write until it has a usable response. Continues when the row was seen that refused it, with the clocks as they were
+    /// read then.
+    async fn write(&mut self, port: &mut impl Port, write: &Next) -> Flow<Now> {
         loop {
             let now = self.ready(port).await?;
             let action = self.action(port, &now, write);
@@ -233,7 +236,7 @@ impl<'a> Acquiring<'a> {
                     if row.get(schema::VERSION).is_none() {
                         return self.look(port).await;
                     }
-                    return ControlFlow::Continue((after, Some(row)));
+                    return self.see(port, after, Some(row));
                 }
                 Ok(Written::Applied(row)) => {
                     self.call.answered();
@@ -244,7 +247,7 @@ impl<'a> Acquiring<'a> {
                 }
                 Ok(Written::Refused(Some(row))) => {
                     self.call.answered();
-                    return ControlFlow::Continue((after, Some(row)));
+                    return self.see(port, after, Some(row));
                 }
                 // A missing row refuses no Claim, and a reclaim has to know the row. So read it.
                 Ok(Written::Refused(None)) if self.has_to_look(write) => {
@@ -253,7 +256,7 @@ impl<'a> Acquiring<'a> {
                 }
                 Ok(Written::Refused(None)) => {
                     self.call.answered();
-                    return ControlFlow::Continue((after, None));
+                    return self.see(port, after, None);
                 }
                 Err(Fault::Rejected(Rejection::Invalid(message))) => {
                     self.refused_as_invalid = Some(message);
@@ -265,7 +268,7 @@ impl<'a> Acquiring<'a> {
                     match write {
                         // A ticket whose response was lost is passed like that of a caller that is gone.
                         Next::Join => self.call.repeat(),
-                        Next::Grant(_) | Next::ClaimInTurn { .. } => self.call.no_response(),
+                        Next::Grant(_) => self.call.no_response(),
                     }
                     return self.look(port).await;
                 }
@@ -274,7 +277,7 @@ impl<'a> Acquiring<'a> {
         }
     }
 
-    async fn look(&mut self, port: &mut impl Port) -> Flow<Seen> {
+    async fn look(&mut self, port: &mut impl Port) -> Flow<Now> {
         loop {
             let now = self.ready(port).await?;
             let (after, reply) = port.read(&now, self.options.key.clone()).await;
@@ -282,7 +285,7 @@ impl<'a> Acquiring<'a> {
             match reply {
                 Ok(row) => {
                     self.call.answered();
-                    return ControlFlow::Continue((after, row));
+                    return self.see(port, after, row);
                 }
                 Err(fault) => self.call.read_failed(fault).map_or_else(failed, ControlFlow::Continue)?,
             }
@@ -290,54 +293,45 @@ impl<'a> Acquiring<'a> {
     }
 
     /// Returns the next write that the row calls for. Waits behind a holder until there is one.
-    async fn next(&mut self, port: &mut impl Port, seen: Seen) -> Flow<Next> {
-        let (mut after, mut row) = seen;
+    async fn next(&mut self, port: &mut impl Port, mut now: Now) -> Flow<Next> {
         loop {
-            let now = self.now(port);
-            let Some(item) = row else { return self.without_row() };
-            let watch = self.watch_row(&now, after, item)?;
-            let write = self.decide(&now, &watch);
-            let pause = matches!(write, ControlFlow::Continue(None)).then(|| self.pause(port, &now, &watch));
-            self.watch = Some(watch);
-            if let Some(write) = write? {
-                return ControlFlow::Continue(write);
-            }
-            port.sleep(&now, pause.unwrap_or_default()).await;
+            let due_in = match self.decide(&now)? {
+                Decision::Send(next) => return ControlFlow::Continue(next),
+                Decision::Wait { due_in } => due_in,
+            };
+            let pause = self.pause(port, &now, due_in);
+            port.sleep(&now, pause).await;
             if let Some(write) = self.without_a_look(&self.now(port)) {
-                return ControlFlow::Continue(write);
+                return ControlFlow::Continue(Next::Grant(write));
             }
-            (after, row) = self.look(port).await?;
+            now = self.look(port).await?;
         }
     }
 
     /// After a pause: the write that needs no look before it, if there is one.
-    fn without_a_look(&self, now: &Now) -> Option<Next> {
-        let watch = self.watch.as_ref()?;
-        let record = watch.record();
-        // Whoever passes others in line looks once more before.
-        if self.may_take(now, watch) && !self.is_queueing(record) {
-            return Some(Next::Grant(self.take(record, now)));
-        }
-        let needs_no_look = self.options.attributes.needs_no_look(record.attribute_names.as_deref());
-        let (ticket, passed) = self.waiter.claims_in_turn(now, record).filter(|_| needs_no_look)?;
-        Some(Next::ClaimInTurn { ticket, passed })
-    }
-
-    /// The row was deleted meanwhile.
-    fn without_row(&mut self) -> Flow<Next> {
-        self.watch = None;
-        self.waiter.forget();
-        match self.refused_as_invalid.take() {
-            Some(message) => failed(Failure::Rejected(Rejection::Invalid(message))),
-            None if matches!(self.options.reclaim, Reclaim::Only(_)) => failed(Failure::Lost),
-            None => ControlFlow::Continue(Next::Grant(Write::Claim)),
+    fn without_a_look(&self, now: &Now) -> Option<Write> {
+        let record = self.row.watch()?.record();
+        match self.verdict(now) {
+            // Whoever passes others in line looks once more before.
+            Verdict::May(write) if !self.caller().lets_others_go_first(record) => Some(write),
+            _ => {
+                let needs_no_look = self.options.attributes.needs_no_look(record.attribute_names.as_deref());
+                let (ticket, passed) = self.waiter.claims_in_turn(now, record).filter(|_| needs_no_look)?;
+                Some(Write::ClaimInTurn { ticket, passed })
+            }
         }
     }
 
-    /// Reads the row as a lock record, and continues to observe it.
-    fn watch_row(&mut self, now: &Now, after: Instants, item: Item) -> Flow<HolderWatch> {
+    /// Notes what a response showed: reads the row as a lock record, and continues to observe it.
+    fn see(&mut self, port: &mut impl Port, after: Instants, row: Option<Item>) -> Flow<Now> {
+        let now = self.now(port);
+        let Some(item) = row else {
+            self.row = Row::Missing;
+            self.waiter.forget();
+            return ControlFlow::Continue(now);
+        };
         let ours = self.attempts.have_written(&item);
-        let record = match self.look_at_work(now, &item)? {
+        let record = match self.look_at_work(&now, &item)? {
             // What this call wrote is judged as if its response had come.
             Ok(Look::Lock) if ours => Record::read_granted(item, &self.settings.schema),
             Ok(Look::Over) => Record::read_over_to_hold(item, &self.settings.schema),
@@ -346,10 +340,10 @@ impl<'a> Acquiring<'a> {
         };
         match record {
             Ok(record) => {
-                self.contention.see(&record, after, self.waiter.age(now, &record));
+                self.contention.see(&record, after, self.waiter.age(&now, &record));
                 self.waiter.see(&record, after, self.contention.turn());
-                let carried = self.options.observation.as_ref();
-                ControlFlow::Continue(HolderWatch::on(record, after, self.watch.take(), carried))
+                self.row.see(record, after, self.options.observation.as_ref());
+                ControlFlow::Continue(now)
             }
             Err(invalid) if ours => ControlFlow::Break(End::Unreadable(invalid)),
             Err(invalid) => failed(Failure::InvalidRecord(invalid)),
@@ -366,97 +360,64 @@ impl<'a> Acquiring<'a> {
         }
     }
 
-    /// Decides what the row means now. Returns the write that follows, or `None` to wait behind the holder.
-    fn decide(&mut self, now: &Now, watch: &HolderWatch) -> Flow<Option<Next>> {
-        let record = watch.record();
-        if let Some(version) = record.own_version.filter(|version| self.attempts.have_granted(version)) {
-            return self.recognised(now, version, record);
+    /// Decides what the row means now.
+    fn decide(&mut self, now: &Now) -> Flow<Decision> {
+        let own = self.row.watch().and_then(|watch| Some((watch.record().own_version?, watch.record())));
+        if let Some((version, record)) = own.filter(|(version, _)| self.attempts.have_granted(version)) {
+            return ControlFlow::Break(self.recognised(now, version, record));
         }
         if let Some(message) = self.refused_as_invalid.take() {
             return failed(Failure::Rejected(Rejection::Invalid(message)));
         }
-        let to_reclaim = matches!(self.options.reclaim, Reclaim::Only(_));
-        if to_reclaim && !self.candidate().reclaims(record) {
-            return failed(Failure::Lost);
-        }
-        if self.may_take(now, watch) {
-            // A Claim is applied to any released version. So a contender that acquires and releases in between does
-            // not make it fail.
-            let claim = !to_reclaim
-                && !record.has_line()
-                && record.is_free_of_ours(now.wall.millis)
-                && self.work.as_ref().is_none_or(Work::is_claimable)
-                && self.options.attributes.needs_no_look(record.attribute_names.as_deref());
-            let write = if claim { Write::Claim } else { self.take(record, now) };
-            return self.follow_up(Next::Grant(write));
-        }
-        if self.waiter.joins(self.options.queueing, now, record) {
+        let wait = match (self.verdict(now), &self.row) {
+            (Verdict::Refuse(failure), _) => return failed(failure),
+            (Verdict::May(write), Row::Watched(_)) => return self.follow_up(Next::Grant(write)),
+            (Verdict::May(write), _) => return ControlFlow::Continue(Decision::Send(Next::Grant(write))),
+            (Verdict::Wait(wait), _) => wait,
+        };
+        if self.waiter.joins(self.options.queueing, now, wait.record()) {
             return self.follow_up(Next::Join);
         }
         if now.wait_left.is_zero() {
-            return ControlFlow::Break(End::Held(self.holder(now, watch)));
+            return ControlFlow::Break(End::Held(self.caller().holder(now, &wait)));
         }
+        let due_in = wait.due_in();
         self.call.waits();
-        ControlFlow::Continue(None)
+        ControlFlow::Continue(Decision::Wait { due_in })
     }
 
-    /// Whether the call may take the row now: nobody holds the lock, or the call reclaims it, and it is the call's turn.
-    fn may_take(&self, now: &Now, watch: &HolderWatch) -> bool {
-        self.candidate().would_take(now, watch) && self.turn_in(now, watch).is_zero()
+    /// Whether the call may take the row now.
+    fn verdict(&self, now: &Now) -> Verdict<'_> {
+        verdict(now, &self.row, &self.caller())
     }
 
-    /// How much longer a lock must be free, or its holder dead, until it is the call's turn.
-    fn turn_in(&self, now: &Now, watch: &HolderWatch) -> Duration {
-        if self.is_queueing(watch.record()) {
-            self.waiter.turn_in(now, watch, &self.settings.clock_bounds)
-        } else {
-            Duration::ZERO
+    fn caller(&self) -> Caller<'_> {
+        let is_claimable = self.work.as_ref().is_none_or(Work::is_claimable);
+        Caller {
+            owner: &self.options.owner,
+            reclaim: &self.options.reclaim,
+            clock_bounds: &self.settings.clock_bounds,
+            line: (self.options.queueing != Queueing::Ignored).then_some(&self.waiter),
+            claim: is_claimable.then_some(&self.options.attributes),
         }
-    }
-
-    /// Whether the call leaves the lock to others in line first. A lock that it reclaims from its holder is its own.
-    fn is_queueing(&self, record: &Record) -> bool {
-        self.options.queueing != Queueing::Ignored
-            && !self.reclaims_held(record)
-            && self.waiter.lets_others_go_first(record)
-    }
-
-    /// Whether the call reclaims the lock from its holder, or from whoever has saved it.
-    fn reclaims_held(&self, record: &Record) -> bool {
-        let to_reclaim = matches!(self.options.reclaim, Reclaim::Only(_));
-        self.candidate().reclaims(record) && (to_reclaim || !record.released)
-    }
-
-    /// The holder of the row, and when to look again.
-    fn holder(&self, now: &Now, watch: &HolderWatch) -> HolderSeen {
-        let seen = self.candidate().holder(now, watch);
-        // It may be free, or its holder dead, and be left to others in line.
-        let free_in = match watch.record().released {
-            _ if !self.candidate().would_take(now, watch) => None,
-            true => deserted_in(now, watch.record(), &self.settings.clock_bounds),
-            false => Some(self.turn_in(now, watch)),
-        };
-        let observation = seen.observation.with_ticket(self.waiter.ticket());
-        let left_to_line = self.candidate().would_take(now, watch);
-        HolderSeen { retry_after: free_in.unwrap_or(seen.retry_after), left_to_line, observation, ..seen }
     }
 
     /// The row carries our grant. Finds the attempt that wrote it, and checks that it is still held.
-    fn recognised(&self, now: &Now, version: Version, record: &Record) -> Flow<Option<Next>> {
+    fn recognised(&self, now: &Now, version: Version, record: &Record) -> End {
         let written = self.attempts.that_wrote(version);
         match (written, record.token) {
             (Some(attempt), Some(token)) if !record.released => {
-                ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone(), None)))
+                End::Granted(self.granted(now, attempt, token, record.data.clone(), None))
             }
             // The row was released by a cleanup of our workflow, or no attempt of this call wrote it.
-            _ => failed(Failure::Lost),
+            _ => End::Failed(Failure::Lost),
         }
     }
 
     /// Prepares the write that follows a refusal.
-    fn follow_up(&mut self, write: Next) -> Flow<Option<Next>> {
+    fn follow_up(&mut self, next: Next) -> Flow<Decision> {
         self.call.follow_up();
-        ControlFlow::Continue(Some(write))
+        ControlFlow::Continue(Decision::Send(next))
     }
 
     /// A write was applied. Breaks with the grant, or continues when the response does not contain it.
@@ -498,9 +459,10 @@ impl<'a> Acquiring<'a> {
     }
 
     fn out_of_time(&self, now: &Now, failure: Failure) -> End {
-        match &self.watch {
-            Some(watch) if !self.may_take(now, watch) => End::Held(self.holder(now, watch)),
-            _ => End::Failed(failure),
+        match self.verdict(now) {
+            Verdict::Wait(wait) => End::Held(self.caller().holder(now, &wait)),
+            Verdict::Refuse(failure) => End::Failed(failure),
+            Verdict::May(_) => End::Failed(failure),
         }
     }
 
@@ -591,29 +553,12 @@ impl<'a> Acquiring<'a> {
                 let (seen, names) = (seen.clone(), names.clone());
                 Action::Take { grant, seen, held: *held, reclaims: *reclaims, line: *line, token: *token, names }
             }
-            Next::ClaimInTurn { ticket, passed } => {
+            Next::Grant(Write::ClaimInTurn { ticket, passed }) => {
                 let grant = self.new_grant(port, now, Vec::new());
                 Action::ClaimInTurn { grant, ticket: *ticket, passed: *passed }
             }
             Next::Join => Action::Join { sleeps: self.options.queueing == Queueing::BetweenCalls },
         }
-    }
-
-    fn take(&self, record: &Record, now: &Now) -> Write {
-        let reclaims = self.candidate().reclaims(record);
-        let line = match self.waiter.ticket_to_serve(record) {
-            _ if self.options.queueing == Queueing::Ignored || self.reclaims_held(record) => LineRule::Ignored,
-            Some(ticket) => LineRule::Serves(ticket),
-            None => match record.believable_line().filter(Line::is_open) {
-                // Nobody came for these tickets. They must not keep others from the lock again.
-                Some(line) if self.waiter.ticket().is_none() => LineRule::Serves(line.last),
-                Some(_) => LineRule::Ignored,
-                // A line may have been opened since this call saw the dead holder.
-                None if record.is_ours() && !record.released => LineRule::NobodyWaits,
-                None => LineRule::Ignored,
-            },
-        };
-        Write::take(record, reclaims, line, now)
     }
 
     /// Makes a new attempt, and returns the grant that it writes.
@@ -632,36 +577,19 @@ impl<'a> Acquiring<'a> {
         }
     }
 
-    fn candidate(&self) -> Candidate<'_> {
-        Candidate {
-            owner: &self.options.owner,
-            reclaim: &self.options.reclaim,
-            clock_bounds: &self.settings.clock_bounds,
-        }
-    }
-
     /// Whether a refusal without a row tells too little, so that the row must be read. A place in line is not given up for it.
     fn has_to_look(&self, write: &Next) -> bool {
-        matches!(write, Next::Grant(Write::Claim) | Next::ClaimInTurn { .. })
+        matches!(write, Next::Grant(Write::Claim | Write::ClaimInTurn { .. }))
             || matches!(self.options.reclaim, Reclaim::Only(_))
     }
 
-    /// Behind a holder: how long to wait before the next read. Longer when many contenders wait, but never beyond the
-    /// moment when the call may take the lock from a dead holder, or the end of the caller's time. The jitter keeps
-    /// contenders from taking over at the same moment.
-    fn pause(&mut self, port: &mut impl Port, now: &Now, watch: &HolderWatch) -> Duration {
-        let turn_in = self.turn_in(now, watch);
-        let dead_in = if self.candidate().would_take(now, watch) {
-            Duration::ZERO
-        } else {
-            watch.dead_in(now, &self.settings.clock_bounds)
-        };
-        let jitter = Duration::from_millis(20).mul_f64(port.random_fraction());
-        let pause = match self.waiter.pause(port, now, watch.record()) {
-            Some(pause) => pause,
-            None => self.poll.pause(port).max(varied(self.contention.pause(), port)),
-        };
-        pause.min(dead_in.saturating_add(turn_in + jitter)).min(now.wait_left).max(Duration::from_millis(1))
+    /// Behind a holder: how long to wait before the next look. Longer when many contenders wait.
+    fn pause<P: Port>(&mut self, port: &mut P, now: &Now, due_in: Duration) -> Duration {
+        let (waiter, contention, row) = (&mut self.waiter, &self.contention, &self.row);
+        self.pace.pause(port, now, due_in, |poll, port: &mut P| {
+            let in_line = row.watch().and_then(|watch| waiter.pause(port, now, watch.record()));
+            in_line.unwrap_or_else(|| poll.pause(port).max(varied(contention.pause(), port)))
+        })
     }
 }
 

@@ -17,11 +17,12 @@
 //! the call ends, its grant is released once more, in case a request was applied late. Where clocks differ, the request can
 //! still be applied after that. So a call without a grant that left a place reports that its outcome is unknown.
 
-use super::candidate::Candidate;
+use super::acquire_at_once;
 use super::options::{AcquireOptions, Acquired, HolderSeen, Queueing, Reclaim};
+use super::pace::Pace;
+use super::rows::Row;
 use super::together::FailedAcquire;
-use super::{Seen, acquire_at_once};
-use crate::backoff::Backoff;
+use super::verdict::{Caller, Verdict, verdict};
 use crate::call::Call;
 use crate::failure::Failure;
 use crate::holding::Holding;
@@ -30,7 +31,7 @@ use crate::key::LockKey;
 use crate::observation::{HolderWatch, Observation};
 use crate::port::{Now, Port};
 use crate::read::read_rows;
-use crate::record::{InvalidRecord, Record};
+use crate::record::Record;
 use crate::reply::Fault;
 use crate::request::{Action, Request};
 use crate::settings::Settings;
@@ -116,19 +117,11 @@ pub async fn acquire_one_of(
         wanted,
         rows: BTreeMap::new(),
         left: Vec::new(),
-        poll: Backoff::behind_a_holder(),
+        pace: Pace::new(),
         call: Call::new(),
     };
     let ended = acquiring.until_end(port).await;
     acquiring.finish(port, ended).await
-}
-
-/// What the last look showed of a place.
-#[derive(Debug)]
-enum Row {
-    Missing,
-    Watched(HolderWatch, Seen),
-    Invalid(InvalidRecord),
 }
 
 struct AcquiringOne<'a> {
@@ -139,7 +132,7 @@ struct AcquiringOne<'a> {
     rows: BTreeMap<usize, Row>,
     /// The places whose outcome is unknown, with the newest version that was sent.
     left: Vec<(usize, Version)>,
-    poll: Backoff,
+    pace: Pace,
     /// The looks of this call, and its tries of places that a look had shown to be free.
     call: Call,
 }
@@ -150,9 +143,8 @@ impl AcquiringOne<'_> {
         let mut seen = if self.options.reclaim == Reclaim::SameOwner {
             // Its own place may be any of them.
             self.look(port, &all).await?;
-            let now = port.now();
             if let Some(own) = all.iter().copied().find(|place| self.is_own(*place))
-                && let Some(granted) = self.attempt(port, &now, own).await?
+                && let Some(granted) = self.attempt(port, own).await?
             {
                 return Ok(granted);
             }
@@ -160,7 +152,7 @@ impl AcquiringOne<'_> {
         } else {
             let first = self.wanted.first.filter(|first| *first < all.len());
             let first = first.unwrap_or_else(|| drawn(port, all.len()));
-            if let Some(granted) = self.attempt_unseen(port, first).await? {
+            if let Some(granted) = self.attempt(port, first).await? {
                 return Ok(granted);
             }
             let sample = sample(port, all.len());
@@ -173,9 +165,9 @@ impl AcquiringOne<'_> {
             if !free.is_empty() {
                 self.call.follow_up();
                 // A place that this call would take is not reported as held.
-                let now = self.call.ready(port).await?;
+                self.call.ready(port).await?;
                 let place = free[drawn(port, free.len())];
-                if let Some(granted) = self.attempt(port, &now, place).await? {
+                if let Some(granted) = self.attempt(port, place).await? {
                     return Ok(granted);
                 }
             } else if now.wait_left.is_zero() {
@@ -192,44 +184,19 @@ impl AcquiringOne<'_> {
         }
     }
 
-    /// Tries a place of which nothing is known.
-    async fn attempt_unseen(&mut self, port: &mut impl Port, place: usize) -> Result<Option<AcquiredPlace>, Failure> {
-        self.acquire(port, place, None, None).await
-    }
-
-    /// Tries a place as the last look showed it.
-    async fn attempt(
-        &mut self,
-        port: &mut impl Port,
-        now: &Now,
-        place: usize,
-    ) -> Result<Option<AcquiredPlace>, Failure> {
-        let (seen, observation) = match self.rows.get(&place) {
-            Some(Row::Watched(watch, seen)) => (Some(seen.clone()), Some(watch.observation(now.instants))),
-            _ => (None, None),
-        };
-        self.acquire(port, place, seen, observation).await
-    }
-
-    /// Acquires this place as any lock, without waiting. Returns `None` where it was not granted.
-    async fn acquire(
-        &mut self,
-        port: &mut impl Port,
-        place: usize,
-        seen: Option<Seen>,
-        observation: Option<Observation>,
-    ) -> Result<Option<AcquiredPlace>, Failure> {
-        let observation = observation.or_else(|| self.carried(place).cloned());
+    /// Acquires this place as any lock, as the last look showed it, without waiting. Returns `None` where it was not granted.
+    async fn attempt(&mut self, port: &mut impl Port, place: usize) -> Result<Option<AcquiredPlace>, Failure> {
+        let row = self.rows.get(&place).cloned().unwrap_or(Row::Unseen);
         let options = AcquireOptions {
             key: self.wanted.places.key(place),
-            observation,
+            observation: self.carried(place).cloned(),
             // Nobody waits in line for one of several places.
             queueing: Queueing::Ignored,
             // Otherwise a call would take another call's place.
-            reclaim: if seen.is_some() { self.options.reclaim.clone() } else { Reclaim::Nobody },
+            reclaim: if row.watch().is_some() { self.options.reclaim.clone() } else { Reclaim::Nobody },
             ..self.options.clone()
         };
-        let (acquired, newest) = acquire_at_once(port, self.settings, options, seen).await;
+        let (acquired, newest) = acquire_at_once(port, self.settings, options, row).await;
         match acquired {
             Ok(Acquired::Held(_)) => Ok(None),
             Ok(Acquired::Granted { holding, data, renew_first }) => {
@@ -254,24 +221,19 @@ impl AcquiringOne<'_> {
         let keys: Vec<LockKey> = places.iter().map(|place| self.wanted.places.key(*place)).collect();
         let rows = read_rows(port, &mut self.call, &keys).await?;
         for (place, (after, row)) in places.iter().zip(rows) {
-            let seen = self.seen(*place, after, row);
-            self.rows.insert(*place, seen);
+            self.see(*place, after, row);
         }
         Ok(())
     }
 
-    fn seen(&mut self, place: usize, after: Instants, row: Option<Item>) -> Row {
-        let Some(item) = row else { return Row::Missing };
-        match Record::read_to_hold(item.clone(), &self.settings.schema) {
-            Ok(record) => {
-                let earlier = match self.rows.remove(&place) {
-                    Some(Row::Watched(watch, _)) => Some(watch),
-                    _ => None,
-                };
-                let carried = self.carried(place);
-                Row::Watched(HolderWatch::on(record, after, earlier, carried), (after, Some(item)))
-            }
-            Err(invalid) => Row::Invalid(invalid),
+    /// Notes what a response showed of a place.
+    fn see(&mut self, place: usize, after: Instants, row: Option<Item>) {
+        let carried = self.carried(place).cloned();
+        let known = self.rows.entry(place).or_insert(Row::Unseen);
+        match row.map(|item| Record::read_to_hold(item, &self.settings.schema)) {
+            None => *known = Row::Missing,
+            Some(Ok(record)) => known.see(record, after, carried.as_ref()),
+            Some(Err(invalid)) => *known = Row::Invalid(invalid),
         }
     }
 
@@ -280,19 +242,14 @@ impl AcquiringOne<'_> {
     }
 
     fn is_own(&self, place: usize) -> bool {
-        match self.rows.get(&place) {
-            Some(Row::Watched(watch, _)) => !watch.record().released && self.candidate().is_same_owner(watch.record()),
-            _ => false,
-        }
+        let record = self.rows.get(&place).and_then(Row::watch).map(HolderWatch::record);
+        record.is_some_and(|record| !record.released && self.caller().is_same_owner(record))
     }
 
     /// Whether this call may take the place, as it was last seen.
     fn is_free(&self, now: &Now, place: usize) -> bool {
-        match self.rows.get(&place) {
-            Some(Row::Watched(watch, _)) => self.candidate().would_take(now, watch),
-            Some(Row::Missing) => true,
-            Some(Row::Invalid(_)) | None => false,
-        }
+        let row = self.rows.get(&place);
+        row.is_some_and(|row| matches!(verdict(now, row, &self.caller()), Verdict::May(_)))
     }
 
     /// All places were seen, and none of them is free. A place whose row is no lock record is nobody's to take.
@@ -300,10 +257,10 @@ impl AcquiringOne<'_> {
         let mut holders = Vec::new();
         let mut invalid = None;
         for (place, row) in &self.rows {
-            match row {
-                Row::Watched(watch, _) => holders.push((*place, self.candidate().holder(now, watch))),
-                Row::Invalid(found) => invalid = Some(found.clone()),
-                Row::Missing => {}
+            match (verdict(now, row, &self.caller()), row) {
+                (Verdict::Wait(wait), _) => holders.push((*place, self.caller().holder(now, &wait))),
+                (_, Row::Invalid(found)) => invalid = Some(found.clone()),
+                _ => {}
             }
         }
         match invalid {
@@ -312,17 +269,14 @@ impl AcquiringOne<'_> {
         }
     }
 
-    /// How long to wait before the next look: never beyond the moment when the first of the holders can be proven dead,
-    /// or the end of the caller's time.
-    fn pause(&mut self, port: &mut impl Port, now: &Now, seen: &[usize]) -> Duration {
-        let dead_in = |place: &usize| match self.rows.get(place) {
-            Some(Row::Watched(watch, _)) => Some(watch.dead_in(now, &self.settings.clock_bounds)),
-            _ => None,
+    /// How long to wait before the next look: the first of the holders may be proven dead before that.
+    fn pause<P: Port>(&mut self, port: &mut P, now: &Now, seen: &[usize]) -> Duration {
+        let due_in = |place: &usize| match verdict(now, self.rows.get(place)?, &self.caller()) {
+            Verdict::Wait(wait) => Some(wait.due_in()),
+            Verdict::May(_) | Verdict::Refuse(_) => None,
         };
-        let dead_in = seen.iter().filter_map(dead_in).min().unwrap_or(Duration::MAX);
-        let jitter = Duration::from_millis(20).mul_f64(port.random_fraction());
-        let pause = self.poll.pause(port);
-        pause.min(dead_in.saturating_add(jitter)).min(now.wait_left).max(Duration::from_millis(1))
+        let due_in = seen.iter().filter_map(due_in).min().unwrap_or(Duration::MAX);
+        self.pace.pause(port, now, due_in, |poll, port: &mut P| poll.pause(port))
     }
 
     /// Returns the caller's result. First releases the places that were left, in case a request for one of them was applied
@@ -354,11 +308,13 @@ impl AcquiringOne<'_> {
         }
     }
 
-    fn candidate(&self) -> Candidate<'_> {
-        Candidate {
+    fn caller(&self) -> Caller<'_> {
+        Caller {
             owner: &self.options.owner,
             reclaim: &self.options.reclaim,
             clock_bounds: &self.settings.clock_bounds,
+            line: None,
+            claim: None,
         }
     }
 }

@@ -26,22 +26,24 @@
 //! without a response, it releases what it may have got, and reports that the outcome is unknown.
 
 use super::attempt::{Attempt, Attempts};
-use super::candidate::{Candidate, Write};
 use super::options::{HolderSeen, Reclaim};
-use crate::attributes::{AttributesChange, EarlierNames};
-use crate::backoff::{Backoff, varied};
+use super::pace::Pace;
+use super::rows::Row;
+use super::verdict::{Caller, Verdict, Write, verdict};
+use crate::attributes::AttributesChange;
+use crate::backoff::varied;
 use crate::call::Call;
 use crate::contention::Contention;
 use crate::failure::Failure;
 use crate::holding::{Holding, PendingCommit};
 use crate::instants::{Instants, millis_rounded_up};
 use crate::key::LockKey;
-use crate::observation::{HolderWatch, Observation};
+use crate::observation::Observation;
 use crate::port::{Now, Port};
 use crate::read::read_rows;
 use crate::record::{InvalidRecord, Record};
 use crate::reply::{Fault, Refusal, Rejection, Transacted};
-use crate::request::{Action, DataChange, LineRule, NewGrant, NextToken, REPEATABLE, Request, TransactionId};
+use crate::request::{Action, DataChange, NewGrant, NextToken, REPEATABLE, Request, TransactionId};
 use crate::settings::Settings;
 use crate::value::Item;
 use crate::version::{Stamp, Version};
@@ -126,31 +128,13 @@ pub async fn acquire_all(
         tokens: Vec::new(),
         sent: None,
         call: Call::new(),
-        poll: Backoff::behind_a_holder(),
+        pace: Pace::new(),
         contentions,
         refused_as_invalid: None,
         looks: 0,
     };
     let ControlFlow::Break(end) = acquiring.until_end(port).await;
     acquiring.finish(port, end).await
-}
-
-/// What the call knows of a row.
-#[derive(Debug)]
-enum Row {
-    Unseen,
-    /// There is none.
-    Missing,
-    Watched(HolderWatch),
-}
-
-impl Row {
-    fn watch(&self) -> Option<&HolderWatch> {
-        match self {
-            Row::Watched(watch) => Some(watch),
-            Row::Unseen | Row::Missing => None,
-        }
-    }
 }
 
 /// How the requests of a call ended.
@@ -181,7 +165,7 @@ struct AcquiringAll<'a> {
     /// The last transaction, while it has no response.
     sent: Option<Sent>,
     call: Call,
-    poll: Backoff,
+    pace: Pace,
     /// In the order of the keys.
     contentions: Vec<Contention>,
     /// DynamoDB found a transaction invalid. The cause may be a row as it stands.
@@ -247,9 +231,10 @@ impl AcquiringAll<'_> {
             return ControlFlow::Continue(sent.requests.clone());
         }
         let token = self.next_token(now)?;
-        let writes: Vec<Write> = (0..self.rows.len()).map(|index| self.next_write(index, token)).collect();
+        let writes: Vec<Write> =
+            (0..self.rows.len()).map(|index| self.caller(index).write(now, &self.rows[index])).collect();
         let replaces = writes.iter().map(|write| match write {
-            Write::Claim => None,
+            Write::Claim | Write::ClaimInTurn { .. } => None,
             Write::Take { seen, .. } => Version::parse(seen),
         });
         let attempt = self.attempts.next(port, now, self.settings, replaces.collect()).clone();
@@ -279,23 +264,6 @@ impl AcquiringAll<'_> {
         ControlFlow::Continue(token)
     }
 
-    fn next_write(&self, index: usize, token: u64) -> Write {
-        let (line, token) = (LineRule::Ignored, NextToken::Larger(token));
-        match (&self.rows[index], &self.options.locks[index].reclaim) {
-            (Row::Watched(watch), _) => {
-                let record = watch.record();
-                let names = EarlierNames::Seen(record.attribute_names.clone());
-                let reclaims = self.candidate(index).reclaims(record);
-                Write::Take { seen: record.version.clone(), held: !record.released, reclaims, line, token, names }
-            }
-            (Row::Unseen | Row::Missing, Reclaim::Only(earlier)) => {
-                let names = EarlierNames::Unseen;
-                Write::Take { seen: earlier.to_string(), held: false, reclaims: true, line, token, names }
-            }
-            (Row::Unseen | Row::Missing, Reclaim::Nobody | Reclaim::SameOwner) => Write::Claim,
-        }
-    }
-
     fn action(&self, now: &Now, attempt: &Attempt, token: u64, write: Write) -> Action {
         let AcquireAllOptions { owner, workflow, keeps_attributes, .. } = &self.options;
         let attributes = if *keeps_attributes { AttributesChange::Keep } else { AttributesChange::Replace(Vec::new()) };
@@ -311,13 +279,13 @@ impl AcquiringAll<'_> {
             once: None,
         };
         match write {
-            Write::Claim => {
+            Write::Claim | Write::ClaimInTurn { .. } => {
                 let skew = self.settings.clock_bounds.max_clock_skew().filter(|_| now.wall.trusted);
                 let trusted = skew.map(|skew| now.wall.millis.saturating_sub(millis_rounded_up(skew)));
                 Action::Claim { grant, trusted, deserted: None, token: NextToken::Larger(token) }
             }
-            Write::Take { seen, held, reclaims, line, token, names } => {
-                Action::Take { grant, seen, held, reclaims, line, token, names }
+            Write::Take { seen, held, reclaims, line, names, .. } => {
+                Action::Take { grant, seen, held, reclaims, line, token: NextToken::Larger(token), names }
             }
         }
     }
@@ -352,12 +320,7 @@ impl AcquiringAll<'_> {
             }
         };
         self.contentions[index].see(&record, after, Duration::ZERO);
-        let earlier = match std::mem::replace(seen, Row::Unseen) {
-            Row::Watched(watch) => Some(watch),
-            Row::Unseen | Row::Missing => None,
-        };
-        let carried = self.options.locks[index].observation.as_ref();
-        *seen = Row::Watched(HolderWatch::on(record, after, earlier, carried));
+        seen.see(record, after, self.options.locks[index].observation.as_ref());
         ControlFlow::Continue(())
     }
 
@@ -369,8 +332,7 @@ impl AcquiringAll<'_> {
             if let Some(message) = self.refused_as_invalid.take() {
                 return failed(Failure::Rejected(Rejection::Invalid(message)));
             }
-            self.still_to_reclaim()?;
-            let blocked = self.blocked(&now);
+            let blocked = self.blocked(&now)?;
             if blocked.is_empty() {
                 self.call.follow_up();
                 return ControlFlow::Continue(());
@@ -382,8 +344,7 @@ impl AcquiringAll<'_> {
             }
             let pause = self.pause(port, &now, &blocked);
             port.sleep(&now, pause).await;
-            let now = port.now();
-            if self.blocked(&now).is_empty() {
+            if self.blocked(&port.now())?.is_empty() {
                 return ControlFlow::Continue(());
             }
             self.look(port).await?;
@@ -407,32 +368,27 @@ impl AcquiringAll<'_> {
         ControlFlow::Continue(())
     }
 
-    fn still_to_reclaim(&self) -> Flow<()> {
-        for (index, lock) in self.options.locks.iter().enumerate() {
-            let is_gone = match &self.rows[index] {
-                Row::Unseen => false,
-                Row::Missing => true,
-                Row::Watched(watch) => !self.candidate(index).reclaims(watch.record()),
-            };
-            if is_gone && matches!(lock.reclaim, Reclaim::Only(_)) {
-                return ControlFlow::Break(End::Failed(FailedAcquire { failure: Failure::Lost, of: vec![index] }));
+    /// The locks that the call has to wait for, each with the time until it may take it. Breaks where one is refused to it.
+    fn blocked(&self, now: &Now) -> Flow<Vec<(usize, Duration)>> {
+        let mut blocked = Vec::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            match verdict(now, row, &self.caller(index)) {
+                Verdict::May(_) => {}
+                Verdict::Wait(wait) => blocked.push((index, wait.due_in())),
+                Verdict::Refuse(failure) => {
+                    return ControlFlow::Break(End::Failed(FailedAcquire { failure, of: vec![index] }));
+                }
             }
         }
-        ControlFlow::Continue(())
-    }
-
-    /// The positions of the locks that others hold.
-    fn blocked(&self, now: &Now) -> Vec<usize> {
-        let is_blocked = |(index, row): (usize, &Row)| {
-            let watch = row.watch()?;
-            (!self.candidate(index).would_take(now, watch)).then_some(index)
-        };
-        self.rows.iter().enumerate().filter_map(is_blocked).collect()
+        ControlFlow::Continue(blocked)
     }
 
     fn holders(&self, now: &Now) -> Blocked {
-        let holder = |index: usize| Some((index, self.candidate(index).holder(now, self.rows[index].watch()?)));
-        Blocked { by: self.blocked(now).into_iter().filter_map(holder).collect(), looks: self.looks }
+        let holder = |(index, row): (usize, &Row)| match verdict(now, row, &self.caller(index)) {
+            Verdict::Wait(wait) => Some((index, self.caller(index).holder(now, &wait))),
+            Verdict::May(_) | Verdict::Refuse(_) => None,
+        };
+        Blocked { by: self.rows.iter().enumerate().filter_map(holder).collect(), looks: self.looks }
     }
 
     /// Waits until the next request may be sent. Breaks when the caller's time is over.
@@ -444,8 +400,11 @@ impl AcquiringAll<'_> {
     }
 
     fn out_of_time(&self, now: &Now, failure: Failure) -> End {
-        let blocked = self.holders(now);
-        if blocked.by.is_empty() { End::Failed(failure.into()) } else { End::Held(blocked) }
+        match self.blocked(now) {
+            ControlFlow::Break(refused) => refused,
+            ControlFlow::Continue(blocked) if blocked.is_empty() => End::Failed(failure.into()),
+            ControlFlow::Continue(_) => End::Held(self.holders(now)),
+        }
     }
 
     /// Returns the caller's result. Without a grant, first releases the locks in case an attempt was applied, or still
@@ -504,24 +463,21 @@ impl AcquiringAll<'_> {
         }
     }
 
-    fn candidate(&self, index: usize) -> Candidate<'_> {
-        Candidate {
+    fn caller(&self, index: usize) -> Caller<'_> {
+        Caller {
             owner: &self.options.owner,
             reclaim: &self.options.locks[index].reclaim,
             clock_bounds: &self.settings.clock_bounds,
+            line: None,
+            claim: None,
         }
     }
 
-    /// How long to wait before the next look: never beyond the moment when the last of the holders can be proven dead, or
-    /// the end of the caller's time. All of the locks must be free.
-    fn pause(&mut self, port: &mut impl Port, now: &Now, blocked: &[usize]) -> Duration {
-        let bounds = &self.settings.clock_bounds;
-        let dead_in = |index: &usize| self.rows.get(*index)?.watch().map(|watch| watch.dead_in(now, bounds));
-        let dead_in = blocked.iter().filter_map(dead_in).max().unwrap_or_default();
-        let jitter = Duration::from_millis(20).mul_f64(port.random_fraction());
-        let contention = blocked.iter().map(|index| self.contentions[*index].pause()).max().unwrap_or_default();
-        let pause = self.poll.pause(port).max(varied(contention, port));
-        pause.min(dead_in + jitter).min(now.wait_left).max(Duration::from_millis(1))
+    /// How long to wait before the next look. All of the locks must be free, so the last of their holders counts.
+    fn pause<P: Port>(&mut self, port: &mut P, now: &Now, blocked: &[(usize, Duration)]) -> Duration {
+        let due_in = blocked.iter().map(|(_, due_in)| *due_in).max().unwrap_or_default();
+        let contention = blocked.iter().map(|(index, _)| self.contentions[*index].pause()).max().unwrap_or_default();
+        self.pace.pause(port, now, due_in, |poll, port: &mut P| poll.pause(port).max(varied(contention, port)))
     }
 }
 

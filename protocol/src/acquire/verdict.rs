@@ -105,7 +105,7 @@ pub(super) fn verdict<'a>(now: &Now, row: &'a Row, caller: &Caller<'_>) -> Verdi
         Row::Watched(watch) => watch,
         Row::Invalid(invalid) => return Verdict::Refuse(invalid.clone().into()),
         Row::Missing if saved.is_some() => return Verdict::Refuse(Failure::Lost),
-        Row::Missing | Row::Unseen => return Verdict::May(caller.write(now, row)),
+        Row::Missing | Row::Unseen => return Verdict::May(caller.write_without_record()),
     };
     let record = watch.record();
     let reclaims = caller.reclaims(record);
@@ -170,17 +170,22 @@ impl<'a> Caller<'a> {
 
     /// The write that takes the row as it is known, where the caller may take it.
     pub(super) fn write(&self, now: &Now, row: &Row) -> Write {
-        let record = match (row, self.saved(), self.line.and_then(Waiter::ticket)) {
-            (Row::Watched(watch), _, _) => watch.record(),
-            (_, Some(saved), _) => return Write::reclaim(saved),
-            (Row::Unseen, None, Some(ticket)) => return Write::ClaimInTurn { ticket, passed: false },
-            (_, None, _) => return Write::Claim,
-        };
+        let Some(watch) = row.watch() else { return self.write_without_record() };
+        let record = watch.record();
         let is_claimed = self.saved().is_none()
             && !record.has_line()
             && record.is_free_of_ours(now.wall.millis)
             && self.claim.is_some_and(|change| change.needs_no_look(record.attribute_names.as_deref()));
         if is_claimed { Write::Claim } else { self.take(now, record) }
+    }
+
+    /// The same, where nothing is known of the row, or there is none.
+    pub(super) fn write_without_record(&self) -> Write {
+        match (self.saved(), self.line.and_then(Waiter::ticket)) {
+            (Some(saved), _) => Write::reclaim(saved),
+            (None, Some(ticket)) => Write::ClaimInTurn { ticket, passed: false },
+            (None, None) => Write::Claim,
+        }
     }
 
     /// Takes exactly this version. Under a peer's version the row's token may be stale, so the new token is also at least as large

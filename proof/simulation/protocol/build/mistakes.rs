@@ -88,15 +88,15 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "FrozenFromItsHolder",
-        file: "acquire/candidate.rs",
-        find: "return !record.released && self.reclaims(record);",
-        put: "return !MISTAKEN && !record.released && self.reclaims(record);",
+        file: "acquire/verdict.rs",
+        find: "Some(_) => !record.released && reclaims,",
+        put: "Some(_) => !MISTAKEN && !record.released && reclaims,",
     },
     Edit {
         name: "TakeIgnoresFreeze",
-        file: "acquire/candidate.rs",
-        find: "if record.freeze_reason.is_some() {",
-        put: "if record.freeze_reason.is_some() && !MISTAKEN {",
+        file: "acquire/verdict.rs",
+        find: "let is_free = match record.freeze_reason {",
+        put: "let is_free = match record.freeze_reason.as_ref().filter(|_| !MISTAKEN) {",
     },
     // Requests.
     Edit {
@@ -113,13 +113,13 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "TokenNotFromTheClock",
-        file: "acquire/candidate.rs",
+        file: "acquire/verdict.rs",
         find: ".max(now.wall.millis))",
         put: ".max(if MISTAKEN { 0 } else { now.wall.millis }))",
     },
     Edit {
         name: "PeersRowWithoutMaximum",
-        file: "acquire/candidate.rs",
+        file: "acquire/verdict.rs",
         find: "let token = if record.is_ours() {",
         put: "let token = if record.is_ours() || MISTAKEN {",
     },
@@ -194,20 +194,20 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "NoRecognition",
         file: "acquire/mod.rs",
-        find: "record.own_version.filter(|version| self.attempts.have_granted(version))",
-        put: "record.own_version.filter(|version| self.attempts.have_granted(version) && !MISTAKEN)",
+        find: "own.filter(|(version, _)| self.attempts.have_granted(version))",
+        put: "own.filter(|(version, _)| self.attempts.have_granted(version) && !MISTAKEN)",
     },
     Edit {
         name: "RecognisedCountsFromPoll",
         file: "acquire/mod.rs",
-        find: "ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone(), None)))",
+        find: "End::Granted(self.granted(now, attempt, token, record.data.clone(), None))",
         put: "
             let attempt = &{
                 let mut late = attempt.clone();
                 late.started = if MISTAKEN { now.instants } else { attempt.started };
                 late
             };
-            ControlFlow::Break(End::Granted(self.granted(now, attempt, token, record.data.clone(), None)))
+            End::Granted(self.granted(now, attempt, token, record.data.clone(), None))
         ",
     },
     Edit {
@@ -392,9 +392,9 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "DesertedTakeServesNobody",
-        file: "acquire/mod.rs",
-        find: "Some(line) if self.waiter.ticket().is_none() => LineRule::Serves(line.last),",
-        put: "Some(line) if self.waiter.ticket().is_none() && !MISTAKEN => LineRule::Serves(line.last),",
+        file: "acquire/verdict.rs",
+        find: "Some(line) if waiter.ticket().is_none() => LineRule::Serves(line.last),",
+        put: "Some(line) if waiter.ticket().is_none() && !MISTAKEN => LineRule::Serves(line.last),",
     },
     Edit {
         name: "OutOfTurnEndsLine",
@@ -431,13 +431,11 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "HeadWaitsForHandOver",
-        file: "acquire/mod.rs",
-        find: "self.candidate().would_take(now, watch) && self.turn_in(now, watch).is_zero()",
+        file: "acquire/verdict.rs",
+        find: "if held_for.is_zero() && left_for.is_zero() {",
         put: "
-            if MISTAKEN && watch.record().released && self.waiter.ticket_to_serve(watch.record()).is_some() {
-                return false;
-            }
-            self.candidate().would_take(now, watch) && self.turn_in(now, watch).is_zero()
+            let in_line = caller.line.filter(|waiter| waiter.ticket_to_serve(record).is_some());
+            if held_for.is_zero() && left_for.is_zero() && !(MISTAKEN && record.released && in_line.is_some()) {
         ",
     },
     Edit {
@@ -523,9 +521,9 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "ReclaimInLine",
-        file: "acquire/mod.rs",
-        find: "&& !self.reclaims_held(record)",
-        put: "&& (MISTAKEN || !self.reclaims_held(record))",
+        file: "acquire/verdict.rs",
+        find: "self.line.filter(|_| !self.reclaims_held(record))",
+        put: "self.line.filter(|_| MISTAKEN || !self.reclaims_held(record))",
     },
     // Idempotent work.
     Edit {
