@@ -1,9 +1,10 @@
 //! Where the table is, and how the client is configured.
 
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::https;
-use aws_config::profile::{self, ProfileFileCredentialsProvider};
+use aws_config::profile::{self, ProfileFileCredentialsProvider, ProfileFileLoadError, ProfileSet};
 use aws_config::provider_config::ProviderConfig;
+use aws_config::retry::{RetryConfig, RetryMode};
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
@@ -166,6 +167,29 @@ fn check_endpoints(config: &SdkConfig) -> Result<(), Failure> {
     Ok(())
 }
 
+/// How often the SDK sends a request, from where the AWS command line takes it. The SDK panics at what it does not know.
+fn retries(profile: Option<&ProfileSet>) -> Result<RetryConfig, Failure> {
+    let setting = |variable: &str, key: &str| {
+        let of_variable = std::env::var(variable).ok().map(|value| (variable.to_owned(), value));
+        of_variable.or_else(|| Some((format!("{key} of the profile"), profile?.get(key)?.to_owned())))
+    };
+    let mut retries = RetryConfig::standard();
+    if let Some((from, mode)) = setting("AWS_RETRY_MODE", "retry_mode") {
+        retries = match mode.trim().to_lowercase().as_str() {
+            // The SDK has no mode for the first clients of AWS.
+            "standard" | "legacy" => retries,
+            "adaptive" => retries.with_retry_mode(RetryMode::Adaptive),
+            _ => return Err(Failure::Usage(format!("{mode:?} is no retry mode: give standard or adaptive in {from}"))),
+        };
+    }
+    if let Some((from, attempts)) = setting("AWS_MAX_ATTEMPTS", "max_attempts") {
+        let number = attempts.trim().parse().ok().filter(|number| *number > 0);
+        let wrong = || Failure::Usage(format!("{attempts:?} is no number of attempts: give 1 or more in {from}"));
+        retries = retries.with_max_attempts(number.ok_or_else(wrong)?);
+    }
+    Ok(retries)
+}
+
 impl Options {
     /// The configuration of AWS. It may ask for credentials, once.
     pub(crate) async fn config(&self) -> Result<&SdkConfig, Failure> {
@@ -180,8 +204,15 @@ impl Options {
         let variables = ["AWS_DEFAULT_PROFILE", "AWS_PROFILE"];
         let name = self.profile.clone().or_else(|| variables.into_iter().find_map(|name| std::env::var(name).ok()));
         let given = name.clone().map(Into::into);
-        // Where the files cannot be read, the loader below does without too.
-        let profile = profile::load(&Fs::real(), &Env::real(), &EnvConfigFiles::default(), given).await.ok();
+        let profile = match profile::load(&Fs::real(), &Env::real(), &EnvConfigFiles::default(), given).await {
+            Ok(profile) => Some(profile),
+            // Whatever stands there would be ignored.
+            Err(error @ ProfileFileLoadError::ParseError { .. }) => {
+                return Err(Failure::Usage(format!("the configuration files of AWS: {}", exit::with_causes(&error))));
+            }
+            // The loader below does without too.
+            Err(ProfileFileLoadError::CouldNotReadFile { .. }) => None,
+        };
         if let (Some(name), Some(files)) = (&name, &profile)
             && files.get_profile(name).is_none()
         {
@@ -190,7 +221,7 @@ impl Options {
         let https = https::client(profile.as_ref())?;
         let timeouts = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).operation_timeout(REQUEST).build();
         let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(https.clone());
-        loader = loader.timeout_config(timeouts.clone());
+        loader = loader.timeout_config(timeouts.clone()).retry_config(retries(profile.as_ref())?);
         if let Some(name) = name {
             loader = loader.profile_name(name);
         }

@@ -156,7 +156,7 @@ pub(crate) fn with_reasons(error: &Error) -> String {
     }
 }
 
-fn with_causes(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut said = error.to_string();
     let mut cause = error.source();
     while let Some(one) = cause {

@@ -10,13 +10,17 @@
 //! ```
 //!
 //! Nobody is found elsewhere than on Linux, or where `/proc` does not list this process. Then the process group is all there is.
+//! Where `/proc` cannot be read for now, nobody is known to be gone.
 
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, kill_process_group, waitid, waitpid,
 };
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
+use std::fs::File;
+use std::io;
 use std::panic;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -44,6 +48,34 @@ pub(crate) struct Family {
     is_alone: bool,
     /// Who was found, with the time of his start: the number may be another's since.
     seen: RefCell<HashSet<(Pid, u64)>>,
+    reserve: Reserve,
+}
+
+/// Files that are kept open, so that `/proc` can be read where this process may open no more of them.
+#[derive(Default)]
+struct Reserve(RefCell<Vec<File>>);
+
+/// The files of the reserve are closed, until this is dropped.
+struct Lent<'a>(&'a Reserve);
+
+impl Reserve {
+    fn filled() -> Self {
+        let reserve = Self::default();
+        drop(reserve.lend());
+        reserve
+    }
+
+    fn lend(&self) -> Lent<'_> {
+        self.0.borrow_mut().clear();
+        Lent(self)
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        // For the directory, and for a file in it.
+        self.0.0.borrow_mut().extend((0..2).filter_map(|_| File::open("/dev/null").ok()));
+    }
 }
 
 /// A process that runs, or is stopped.
@@ -92,7 +124,8 @@ pub(crate) fn adopt() -> bool {
     // Linux has known it since 3.4.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_child_subreaper(Some(getpid()));
-    !getpid().is_init() && listed().values().all(|process| process.parent != getpid().as_raw_pid())
+    let has_no_child = |all: HashMap<Pid, Process>| all.values().all(|one| one.parent != getpid().as_raw_pid());
+    !getpid().is_init() && listed().is_ok_and(has_no_child)
 }
 
 /// Kills all of a command when this process panics: nobody renews its lock any more. The main thread is the one that does. In the
@@ -110,7 +143,7 @@ pub(crate) fn kill_after_panic(command: Pid, group: bool, mark: Mark, is_alone: 
 
 impl Family {
     pub(crate) fn new(command: Pid, group: bool, mark: Mark, is_alone: bool) -> Self {
-        Self { command, group, mark, is_alone, seen: RefCell::default() }
+        Self { command, group, mark, is_alone, seen: RefCell::default(), reserve: Reserve::filled() }
     }
 
     /// Sends it to the group of the command, or in the foreground to the command alone.
@@ -131,7 +164,7 @@ impl Family {
         let until = Instant::now() + STARTED_MEANWHILE;
         let mut reached = HashSet::new();
         loop {
-            let mut living = self.living();
+            let mut living = self.living().unwrap_or_default();
             living.retain(|member| reached.insert(member.pid));
             let is_first = reached.len() == living.len();
             for member in &living {
@@ -152,8 +185,10 @@ impl Family {
     }
 
     /// Who has not ended. A number is signalled right after that: until a stranger had it, all numbers would have to be given.
-    pub(crate) fn living(&self) -> Vec<Member> {
-        let listed = listed();
+    /// Fails where that cannot be known for now.
+    pub(crate) fn living(&self) -> io::Result<Vec<Member>> {
+        let _lent = self.reserve.lend();
+        let listed = listed()?;
         let mut children: HashMap<i32, Vec<Pid>> = HashMap::new();
         for (pid, process) in &listed {
             children.entry(process.parent).or_default().push(*pid);
@@ -168,7 +203,7 @@ impl Family {
         }
         self.seen.borrow_mut().extend(found.iter().map(|pid| (*pid, listed[pid].begun)));
         let living = found.into_iter().filter(|pid| !listed[pid].has_ended);
-        living.map(|pid| Member { pid, group: listed[&pid].group }).collect()
+        Ok(living.map(|pid| Member { pid, group: listed[&pid].group }).collect())
     }
 
     /// Asks for the end of those that were adopted and have ended. Not for the command's, nor for that of a program for the
@@ -178,7 +213,8 @@ impl Family {
         if !matches!(waitid(WaitId::All, peek), Ok(Some(_))) {
             return;
         }
-        let listed = listed();
+        let _lent = self.reserve.lend();
+        let Ok(listed) = listed() else { return };
         let own_group = own_group(&listed);
         for (pid, process) in &listed {
             let is_child = process.parent == getpid().as_raw_pid();
@@ -209,25 +245,35 @@ fn own_group(listed: &HashMap<Pid, Process>) -> i32 {
     listed.get(&getpid()).map_or(0, |own| own.group)
 }
 
-/// All processes.
-fn listed() -> HashMap<Pid, Process> {
+/// All processes. Fails where this process, or this machine, may open no more files.
+fn listed() -> io::Result<HashMap<Pid, Process>> {
     let mut listed = HashMap::new();
     // It may be that of another namespace, with other numbers.
     let is_own = std::fs::read_link("/proc/self").is_ok_and(|own| own.as_os_str() == &*getpid().to_string());
     for _ in 0..if is_own { READS } else { 0 } {
-        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        listed = entries
-            .filter_map(|entry| {
-                let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
-                Some((pid, read(&std::fs::read_to_string(entry.path().join("stat")).ok()?)?))
-            })
-            .collect();
+        listed.clear();
+        for entry in
+            std::fs::read_dir("/proc").map(Some).or_else(unless_short_of_files)?.into_iter().flatten().flatten()
+        {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
+            else {
+                continue;
+            };
+            // It may have ended since.
+            let stat = std::fs::read_to_string(entry.path().join("stat")).map(Some).or_else(unless_short_of_files)?;
+            listed.extend(stat.and_then(|stat| Some((pid, read(&stat)?))));
+        }
         let is_known = |parent| Pid::from_raw(parent).is_none_or(|parent| listed.contains_key(&parent));
         if listed.values().all(|process| is_known(process.parent)) {
             break;
         }
     }
-    listed
+    Ok(listed)
+}
+
+fn unless_short_of_files<T>(error: io::Error) -> io::Result<Option<T>> {
+    let short = [Errno::MFILE, Errno::NFILE, Errno::NOMEM].map(|errno| Some(errno.raw_os_error()));
+    if short.contains(&error.raw_os_error()) { Err(error) } else { Ok(None) }
 }
 
 /// `PID (NAME) STATE PARENT GROUP … THREADS … BEGUN …`
@@ -237,4 +283,40 @@ fn read(stat: &str) -> Option<Process> {
     // The first thread of a process may end before the others.
     let has_ended = matches!(*fields.first()?, "Z" | "X") && number(17)? <= 1;
     Some(Process { parent: number(1)?, group: number(2)?, begun: fields.get(19)?.parse().ok()?, has_ended })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+    use std::process::Command;
+
+    /// A panic of the thread that renews the lock. Nothing else makes this process panic, as far as is known.
+    #[test]
+    fn a_panic_kills_what_the_command_started() {
+        let (mark, is_alone) = (Mark::new(7), adopt());
+        let (name, marks) = mark.variable();
+        let mut start = Command::new("sh");
+        let mut child = start
+            .args(["-c", "setsid sleep 100 > /dev/null 2>&1 & wait"])
+            .env(name, marks)
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let command = Pid::from_raw(child.id().cast_signed()).unwrap();
+        let family = Family::new(command, true, mark.clone(), is_alone);
+        while family.living().unwrap().len() < 2 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let started = family.living().unwrap();
+        kill_after_panic(command, true, mark, is_alone);
+        let panicked = panic::catch_unwind(|| panic!("on purpose"));
+        let _ = panic::take_hook();
+        assert!(panicked.is_err());
+        let ended = lambda_lock_testkit::ends_in(Duration::from_secs(20), "the command", move || child.wait().unwrap());
+        assert_eq!(ended.signal(), Some(Signal::KILL.as_raw()));
+        let lives =
+            |pid: Pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") S "));
+        assert!(!started.iter().any(|member| lives(member.pid)));
+    }
 }

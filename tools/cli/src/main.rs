@@ -34,16 +34,19 @@ mod words;
 use crate::arguments::{Arguments, Command, OnTable};
 use crate::exit::Failure;
 use clap::CommandFactory;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
 
 fn main() -> ExitCode {
     starter::become_the_command().or_else(starter::end_in_the_last_stage).unwrap_or_else(lambda_lock)
 }
 
 fn lambda_lock() -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
             screen::tell(format_args!("{}error:{:#} {error}", screen::WRONG, screen::WRONG));
@@ -54,6 +57,17 @@ fn lambda_lock() -> ExitCode {
     // A resolver that does not answer keeps a thread for up to a minute.
     runtime.shutdown_background();
     code
+}
+
+/// A thread of the runtime looks up names, also for a renewal, when the user may have no further thread. Where it has none, the
+/// runtime panics. So it starts one now, and keeps it.
+fn runtime() -> io::Result<Runtime> {
+    let a_year = Duration::from_secs(366 * 24 * 60 * 60);
+    let runtime = Builder::new_current_thread().enable_all().thread_keep_alive(a_year).build()?;
+    let can_have_threads = thread::Builder::new().spawn(|| {});
+    can_have_threads.map_err(|error| io::Error::other(format!("no thread can be started: {error}")))?;
+    runtime.spawn_blocking(|| {});
+    Ok(runtime)
 }
 
 async fn acted() -> ExitCode {

@@ -14,7 +14,7 @@ use crate::running::{End, Event, LAST_WORDS, Running};
 use crate::screen;
 use crate::signals::{self, Signals};
 use crate::starter;
-use lambda_lock::{Lock, LockClient, LockKey, ReleaseOutcome};
+use lambda_lock::{Lock, LockClient, ReleaseOutcome};
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::future::pending;
@@ -128,11 +128,21 @@ pub(crate) fn not_started(program: &OsStr, error: &std::io::Error) -> ExitCode {
 /// Releases the lock, after a command has ended. Returns what to exit with if it was not ours to the end, or may be left to its
 /// lease.
 pub(crate) async fn release(lock: Lock, command: Option<ExitStatus>) -> Option<ExitCode> {
-    let key = lock.key().clone();
-    let (what, code) = match if lock.watch().is_lost() { None } else { Some(lock.release().await) } {
+    let (key, watch) = (lock.key().clone(), lock.watch());
+    let (what, code) = match if watch.is_lost() { None } else { Some(lock.release().await) } {
         None => (format!("the lock {key} is no longer ours: stop, and do not write"), exit::LOST),
         Some(Ok(ReleaseOutcome::Released)) => return None,
-        Some(Ok(ReleaseOutcome::AlreadyGone)) => (was_lost(&key), exit::LOST),
+        Some(Ok(ReleaseOutcome::AlreadyGone)) if watch.is_lost() => {
+            (format!("{key} was lost before it was released: what the command did must be fenced"), exit::LOST)
+        }
+        // A request had no response, and the row is another's.
+        Some(Ok(ReleaseOutcome::AlreadyGone)) => (
+            format!(
+                "{key} is gone: it was released, and acquired by another since, or it was lost before. Nobody can tell which. If it \
+                 was lost, what the command did must be fenced"
+            ),
+            exit::UNAVAILABLE,
+        ),
         Some(Err(error)) => {
             let said = exit::with_reasons(&error);
             (format!("{said}; the lock may be held until its lease ends"), exit::of_kind(error.kind()))
@@ -140,10 +150,6 @@ pub(crate) async fn release(lock: Lock, command: Option<ExitStatus>) -> Option<E
     };
     complain(&(what + &command.map(how_it_ended).unwrap_or_default()));
     Some(ExitCode::from(code))
-}
-
-fn was_lost(key: &LockKey) -> String {
-    format!("{key} was lost before it was released: what the command did must be fenced")
 }
 
 /// The command's own exit code, where that of this process says something else.

@@ -263,7 +263,8 @@ impl Running {
         self.family.reap();
         // Where they are not listed. Elsewhere than on Linux the first process of a container adopts them too.
         while let Ok(Some(_)) = waitpgid(self.pid, WaitOptions::NOHANG) {}
-        (!self.group || test_kill_process_group(self.pid) == Err(Errno::SRCH)) && self.family.living().is_empty()
+        (!self.group || test_kill_process_group(self.pid) == Err(Errno::SRCH))
+            && self.family.living().is_ok_and(|living| living.is_empty())
     }
 
     /// Whether something runs as another user, so that no signal of this process reaches it.
@@ -272,7 +273,7 @@ impl Running {
         // Of a group this is said only where all are out of reach.
         (self.group && refuses(test_kill_process_group(self.pid)))
             || (self.status.is_none() && refuses(test_kill_process(self.pid)))
-            || self.family.living().into_iter().any(|member| refuses(test_kill_process(member.pid)))
+            || self.family.living().into_iter().flatten().any(|member| refuses(test_kill_process(member.pid)))
     }
 
     fn kill(&mut self) {

@@ -269,6 +269,43 @@ async fn a_variable_that_is_empty_counts_as_unset() {
     assert_eq!(ran, "unset\n");
 }
 
+/// The SDK panics at some of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_for_retries_are_those_of_the_aws_command_line_and_wrong_ones_are_named() {
+    let place = Place::new().await;
+    let home = directory("retries");
+    for (variable, setting, value, code) in [
+        ("AWS_RETRY_MODE", "retry_mode", "legacy", 0),
+        ("AWS_RETRY_MODE", "retry_mode", "Standard", 0),
+        ("AWS_RETRY_MODE", "retry_mode", "adaptive", 0),
+        ("AWS_RETRY_MODE", "retry_mode", "often", 2),
+        ("AWS_MAX_ATTEMPTS", "max_attempts", " 3", 0),
+        ("AWS_MAX_ATTEMPTS", "max_attempts", "0", 2),
+        ("AWS_MAX_ATTEMPTS", "max_attempts", "-1", 2),
+        ("AWS_MAX_ATTEMPTS", "max_attempts", "many", 2),
+    ] {
+        let mut by_variable = place.command();
+        by_variable.env(variable, value);
+        let mut by_profile = place.command();
+        by_profile.env("AWS_CONFIG_FILE", file(home.join(value), &format!("[default]\n{setting} = {value}\n")));
+        for (mut command, from) in [(by_variable, variable), (by_profile, "of the profile")] {
+            let ended = end(command.arg("ls")).await;
+            assert_eq!(ended.code(), code, "{setting} {value}: {ended:?}");
+            assert!(code == 0 || ended.err.contains(value.trim()) && ended.err.contains(from), "{ended:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_file_with_a_line_that_means_nothing_is_not_ignored() {
+    let place = Place::new().await;
+    let configuration = file(directory("no-meaning").join("config"), "[default]\nregion = eu-west-1\nregion\n");
+    let mut command = place.command();
+    let ended = end(command.env("AWS_CONFIG_FILE", &configuration).arg("ls")).await;
+    assert_eq!(ended.code(), 2, "{ended:?}");
+    assert!(ended.err.contains(&configuration) && ended.err.contains("line"), "{ended:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_that_is_no_url_is_a_wrong_argument() {
     let place = Place::new().await;

@@ -8,6 +8,7 @@ use crate::run_signals::{is, until, until_both_are_stopped};
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::ReleaseOutcome;
 use lambda_lock_local::authorize::{AuthorizingProxy, Fate};
+use lambda_lock_testkit::soon_so;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -314,23 +315,24 @@ async fn a_wait_that_had_no_answer_once_does_not_end_as_held() {
     lock.release().await.unwrap();
 }
 
-/// The resolver gets no thread, where as many processes run as its user may have.
+/// A name is looked up for a new connection, which needs a thread.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_that_the_command_started_works_on_when_lambda_lock_panics() {
+async fn a_lock_is_renewed_also_where_its_user_may_have_no_further_thread() {
     if !geteuid().is_root() || std::process::Command::new("setpriv").arg("--version").output().is_err() {
         skipped("root and setpriv, to be a user who may have no more processes");
         return;
     }
     let place = Place::new().await;
     let proxy = behind(&place).await;
-    let ready = file("panics-ready");
+    let (ready, last) = (file("threads-ready"), file("threads-last"));
     std::fs::write(&ready, "").unwrap();
     std::fs::set_permissions(&ready, Permissions::from_mode(0o666)).unwrap();
     let script = format!(
-        "setsid sh -c 'echo $$ > {}; exec sleep 1000' & prlimit --pid $PPID --nproc=1:1; exec sleep 1000",
-        ready.display()
+        "prlimit --pid $PPID --nproc=1:1; echo done > {}; while [ ! -e {} ]; do sleep 0.05; done",
+        ready.display(),
+        last.display()
     );
-    // A renewal after twelve seconds: the resolver's first thread has ended by then.
+    // A renewal after twelve seconds: a thread that looked up a name for the acquire would have ended by then.
     let inner = run(&place, &["--lease", "36s"], &script);
     let inner = inner.as_std();
     let mut command = Command::new("setpriv");
@@ -338,10 +340,14 @@ async fn nothing_that_the_command_started_works_on_when_lambda_lock_panics() {
     command.env_clear().envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?)))).kill_on_drop(true);
     command.env("AWS_ENDPOINT_URL_DYNAMODB", proxy.endpoint().replace("127.0.0.1", "localhost"));
     let child = spawned(command);
-    let pid = written(&ready).await;
-    // Each try has a connection of its own.
-    proxy.decide(move |_| Fate::RequestLost);
-    let ended = ended(child).await;
-    assert!(ended.err.contains("panicked"), "otherwise this tests nothing: {ended:?}");
-    until("it was killed", || !is_running(&pid)).await;
+    written(&ready).await;
+    let version = async || place.locks("test").peek("k").await.unwrap().unwrap().version;
+    let seen = version().await;
+    // The connection is reset once, so that the renewal needs another one.
+    let come = AtomicU32::new(0);
+    proxy.decide(move |_| if come.fetch_add(1, Ordering::Relaxed) < 2 { Fate::RequestLost } else { Fate::Answered });
+    soon_so("it is renewed", async || version().await != seen).await;
+    std::fs::write(&last, "").unwrap();
+    ended(child).await.done();
+    assert!(place.is_free("k").await);
 }

@@ -1,12 +1,16 @@
 //! `run`: what the command started, and what no signal reaches.
 
+use crate::hostile::behind;
 use crate::place::{Ended, Place};
-use crate::run::{break_it, ended, file, is_running, millis, run, signal, spawned, written};
+use crate::run::{PATIENCE, break_it, ended, file, is_running, millis, run, signal, spawned, written};
 use crate::run_signals::{beats, is, until, until_both_are_stopped};
+use lambda_lock::{Budget, ReleaseOutcome};
+use lambda_lock_local::authorize::Fate;
 use lambda_lock_testkit::soon_so;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::process::Command;
 use tokio::time::sleep;
 
@@ -156,6 +160,65 @@ async fn what_a_command_that_was_killed_while_it_was_stopped_leaves_is_continued
             kill(&pid);
         }
         assert!(place.is_free("k").await);
+    }
+}
+
+/// The first copy of the release is applied, and the next one is refused by the row of another holder.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_without_a_response_is_not_said_to_find_a_lost_lock() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let come = AtomicU32::new(0);
+    proxy.decide(move |_| match come.fetch_add(1, Ordering::Relaxed) {
+        1 => Fate::AppliedLate(millis(0)),
+        _ => Fate::Answered,
+    });
+    let mut command = run(&place, &["--lease", "1h"], "exit 7");
+    command.env("AWS_ENDPOINT_URL_DYNAMODB", proxy.endpoint());
+    let locks = place.locks("next");
+    let next = async {
+        // Until the command has it, and then until it is released.
+        soon_so("it is held", async || locks.peek("k").await.unwrap().is_some()).await;
+        let budget = Budget::lasting(PATIENCE);
+        locks.acquire("k").out_of_turn().lease(millis(60_000)).within(&budget).await.unwrap()
+    };
+    let (ended, next) = tokio::join!(ended(spawned(command)), next);
+    assert_eq!(ended.code(), 69, "{ended:?}");
+    assert!(ended.err.contains("Nobody can tell which"), "{ended:?}");
+    assert!(ended.err.contains("the command ended with exit code 7"), "{ended:?}");
+    assert_eq!(next.release().await.unwrap(), ReleaseOutcome::Released);
+}
+
+/// What `lambda-lock` may open no more files for, it does not take for gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_command_started_is_ended_also_where_no_more_files_can_be_opened() {
+    if std::process::Command::new("prlimit").arg("--version").output().is_err() {
+        skipped("prlimit");
+        return;
+    }
+    // Nothing below the first number that is free, or nothing at all.
+    let first_free = "n=0; while [ -e /proc/$PPID/fd/$n ]; do n=$((n+1)); done";
+    for (limit, is_found) in [(first_free, true), ("n=0", false)] {
+        let place = Place::new().await;
+        let (ready, limited) = (file("no-files-ready"), file("no-files-limited"));
+        let script = format!(
+            "setsid sh -c 'echo $$ > {}; exec sleep 1000' > /dev/null 2>&1 & {limit}; prlimit --pid $PPID --nofile=$n:$n; \
+             echo done > {}; exec sleep 1000",
+            ready.display(),
+            limited.display()
+        );
+        let child = spawned(run(&place, &["--lease", "4s", "--kill-after", "1s"], &script));
+        let pid = written(&ready).await;
+        written(&limited).await;
+        break_it(&place).await;
+        let ended = ended(child).await;
+        if is_found {
+            assert!(!is_running(&pid), "{ended:?}");
+            assert_eq!(ended.code(), 76, "{ended:?}");
+        } else {
+            kill(&pid);
+            assert!(ended.err.contains("what the command started may still run"), "{ended:?}");
+        }
     }
 }
 
