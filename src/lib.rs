@@ -89,7 +89,7 @@ pub mod once;
 
 #[doc(inline)]
 pub use lambda_lock_protocol::{
-    Attribute, Dialect, FailedWrite, Instants, LONGEST_KEY, LONGEST_LEASE, LONGEST_NAME, LONGEST_SORT_KEY, LockKey,
+    Attribute, Dialect, FailedWrite, Instants, LockKey, MAX_KEY_BYTES, MAX_LEASE, MAX_NAME_BYTES, MAX_SORT_KEY_BYTES,
     Observation, SavedLock,
 };
 
@@ -106,7 +106,7 @@ pub use crate::{
     lock::guard::Lock,
     lock::list::{List, Listed, ListedPage, ListedRow},
     lock::peek::PeekedLock,
-    lock::permit::{AcquirePermit, MOST_PLACES, Permit, PermitRequest, Semaphore, TryAcquirePermit, TryAcquiredPermit},
+    lock::permit::{AcquirePermit, MAX_PLACES, Permit, PermitRequest, Semaphore, TryAcquirePermit, TryAcquiredPermit},
     lock::release::{ForHolder, ForWorkflow, Release, ReleaseOutcome, ReleaseRequest, ReleaseWorkflow, Sleeper},
     lock::renew::Renew,
     lock::resume::Resume,
@@ -114,7 +114,7 @@ pub use crate::{
     lock::set::in_order::AcquireInOrder,
     lock::set::release::{ReleaseAll, ReleaseAllOutcome},
     lock::set::resume::{ReclaimAll, ResumeAll, Resuming, SavedLockChain, SavedLockSet, SavedLocks, SavedLocksRequest},
-    lock::set::{HeldLocks, InOrder, LockChain, LockSet, MOST_LOCKS, Together},
+    lock::set::{HeldLocks, InOrder, LockChain, LockSet, MAX_LOCKS, Together},
     lock::watch::LockWatch,
 };
 

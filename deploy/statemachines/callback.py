@@ -14,7 +14,7 @@ from ministack.core.responses import error_response_json, json_response
 from ministack.services import stepfunctions as sfn
 
 # Bytes of what SendTaskSuccess may send.
-LARGEST_OUTPUT = 262_144
+MAX_OUTPUT = 262_144
 
 
 class Callback:
@@ -82,8 +82,8 @@ def succeed(request):
         result = json.loads(output, parse_constant=no_json)
     except (ValueError, TypeError):
         return error_response_json("InvalidOutput", "the output is not JSON", 400)
-    if len(output.encode()) > LARGEST_OUTPUT:
-        return error_response_json("ValidationException", f"the output has more than {LARGEST_OUTPUT} bytes", 400)
+    if len(output.encode()) > MAX_OUTPUT:
+        return error_response_json("ValidationException", f"the output has more than {MAX_OUTPUT} bytes", 400)
     return answer(request, lambda callback: callback.settle(result))
 
 

@@ -23,8 +23,8 @@ from ministack.services import stepfunctions as sfn
 from callback import Callback
 
 # Bytes of a payload, as JSON in UTF-8.
-LARGEST_PAYLOAD = 256 * 1024
-LONGEST_HISTORY = 25_000
+MAX_PAYLOAD_BYTES = 256 * 1024
+MAX_HISTORY = 25_000
 # The timeout of a task or an execution that was given none.
 FOREVER = 99_999_999
 # The end of the resource of a task that waits for a callback.
@@ -95,8 +95,8 @@ class TooLarge(Failure):
 def limited(value, what, error=Failure):
     """Refuses what is larger than a payload may be."""
     size = len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"))
-    if size > LARGEST_PAYLOAD:
-        raise error("States.DataLimitExceeded", f"{what} has {size} bytes, more than the {LARGEST_PAYLOAD} of a payload")
+    if size > MAX_PAYLOAD_BYTES:
+        raise error("States.DataLimitExceeded", f"{what} has {size} bytes, more than the {MAX_PAYLOAD_BYTES} of a payload")
     return value
 
 
@@ -131,8 +131,8 @@ class Run:
     def event(self, kind, **details):
         with self._lock:
             # The last event is that of the end.
-            if len(self.record["events"]) >= LONGEST_HISTORY - 1:
-                raise Failure("States.Runtime", f"the execution reached the maximum number of history events ({LONGEST_HISTORY})")
+            if len(self.record["events"]) >= MAX_HISTORY - 1:
+                raise Failure("States.Runtime", f"the execution reached the maximum number of history events ({MAX_HISTORY})")
             if self.is_running():
                 sfn._add_event(self.record, kind, details)
 

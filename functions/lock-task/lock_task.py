@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 FINAL = ("LockLost", "InvalidRequest", "InvalidRecord", "LockTableError")
 
 # How many seconds one call waits for another holder at most: less than the function's timeout, and than boto3's.
-LONGEST_WAIT = 20
+MAX_WAIT = 20
 BETWEEN_CALLS = 0.2
 
 # What boto3 raises when no answer arrived, also in the middle of an answer.
@@ -89,7 +89,7 @@ class LockTask:
         end = time.monotonic() + wait_seconds
         while True:
             # The function looks several times a second, so a lock that is free for a moment is not missed.
-            request["waitSeconds"] = max(0, min(end - time.monotonic(), LONGEST_WAIT))
+            request["waitSeconds"] = max(0, min(end - time.monotonic(), MAX_WAIT))
             answer = self.call_again(**request)
             answered = time.monotonic()
             if answer["acquired"]:

@@ -10,9 +10,9 @@
 use super::value::Value;
 
 /// The most additional attributes of a lock.
-pub const MOST_ATTRIBUTES: usize = 20;
+pub const MAX_ATTRIBUTES: usize = 20;
 /// The longest name of an additional attribute, in bytes. An index of DynamoDB projects no longer names.
-pub(super) const LONGEST_ATTRIBUTE_NAME: usize = 255;
+pub(super) const MAX_ATTRIBUTE_NAME_BYTES: usize = 255;
 /// Between two names in `attributeNames`.
 const SEPARATOR: char = ',';
 
@@ -137,7 +137,7 @@ pub(super) fn listed(names: &str) -> impl Iterator<Item = &str> {
 
 /// Whether DynamoDB accepts this name, and the list can have it.
 pub(super) fn is_name(name: &str) -> bool {
-    (1..=LONGEST_ATTRIBUTE_NAME).contains(&name.len()) && !name.contains(SEPARATOR)
+    (1..=MAX_ATTRIBUTE_NAME_BYTES).contains(&name.len()) && !name.contains(SEPARATOR)
 }
 
 /// Whether DynamoDB accepts this number: its form, at most 38 digits, and a power of ten from -130 to 125.

@@ -8,10 +8,10 @@ const FAULT: (Duration, Duration) = (Duration::from_millis(25), Duration::from_m
 /// While DynamoDB works on a transaction: half a second at least (AWS recommends it as the first pause), and up to 4 s.
 const IN_PROGRESS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 /// Behind a holder: 30 ms at first, then half as long again each time.
-pub(crate) const SHORTEST_POLL: Duration = Duration::from_millis(30);
+pub(crate) const MIN_POLL: Duration = Duration::from_millis(30);
 /// The longest pause of a single contender. The five reads of a second cost a third of what the same second costs a 128
 /// MB function that waits. Pauses are longer only when many contenders wait.
-pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(250);
+pub(crate) const MAX_POLL: Duration = Duration::from_millis(250);
 
 /// Pauses that grow. Each one is between half and all of its nominal length, so that contenders that began together
 /// drift apart.
@@ -32,7 +32,7 @@ impl Backoff {
     }
 
     pub(crate) fn behind_a_holder() -> Self {
-        Self { next: SHORTEST_POLL, longest: LONGEST_POLL, growth: 1.5 }
+        Self { next: MIN_POLL, longest: MAX_POLL, growth: 1.5 }
     }
 
     pub(crate) fn pause(&mut self, port: &mut impl Port) -> Duration {

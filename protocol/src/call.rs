@@ -11,7 +11,7 @@ use super::reply::Fault;
 use std::time::Duration;
 
 /// The shortest pause while DynamoDB works on a transaction. A longer one ends when DynamoDB can recover it.
-const SHORTEST_IN_PROGRESS: Duration = Duration::from_millis(500);
+const MIN_IN_PROGRESS: Duration = Duration::from_millis(500);
 /// A retry this long after a transaction was first sent makes DynamoDB recover it. AWS documents five seconds with
 /// `TransactionInProgressException`, and the first request took some time to arrive.
 const RECOVERABLE: Duration = Duration::from_millis(5250);
@@ -67,7 +67,7 @@ impl Call {
             Due::InProgress(first) => {
                 let recoverable_in = RECOVERABLE.saturating_sub(now.instants.shortest_since(first));
                 let longest = if recoverable_in.is_zero() { Duration::MAX } else { recoverable_in };
-                self.in_progress.pause(port).min(longest.max(SHORTEST_IN_PROGRESS))
+                self.in_progress.pause(port).min(longest.max(MIN_IN_PROGRESS))
             }
         };
         self.due = Some(Due::AtOnce);

@@ -17,17 +17,17 @@
 //! others that are not there. Only rows of this crate count. Other clients read once a second, however long ours
 //! pause.
 
-use super::backoff::{LONGEST_POLL, SHORTEST_POLL};
+use super::backoff::{MAX_POLL, MIN_POLL};
 use super::instants::Instants;
 use super::record::Record;
 use std::time::Duration;
 
 /// The longest pause, however many contenders there are. A contender that was left alone must notice that.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// Tokens that grow faster than this do not count turns.
-const SHORTEST_TURN: Duration = Duration::from_millis(10);
+const MIN_TURN: Duration = Duration::from_millis(10);
 /// The most holders that are told apart. With so many, the pause has its largest length.
-const MOST_HOLDERS: usize = 64;
+const MAX_HOLDERS: usize = 64;
 
 /// What one contender has found.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +48,7 @@ impl Contention {
         let holder = client_of(&record.owner);
         match self.holders.iter().find(|(name, _)| name == holder) {
             Some((_, found_with)) => self.come_back |= *found_with != token,
-            None if self.holders.len() < MOST_HOLDERS => self.holders.push((holder.to_owned(), token)),
+            None if self.holders.len() < MAX_HOLDERS => self.holders.push((holder.to_owned(), token)),
             None => {}
         }
         // After a release the next turn may begin at once. How long a dead holder held the lock tells nothing.
@@ -58,7 +58,7 @@ impl Contention {
         let passed = now.shortest_since(since).saturating_add(first_age).saturating_sub(age);
         let grants = u128::from(token.saturating_sub(first));
         // Locks that are acquired together take a token near the clock, which skips many.
-        let turns = if grants > passed.as_millis() / SHORTEST_TURN.as_millis() { grants.min(1) } else { grants };
+        let turns = if grants > passed.as_millis() / MIN_TURN.as_millis() { grants.min(1) } else { grants };
         if let Some(turns) = u32::try_from(turns).ok().filter(|turns| *turns > 0) {
             self.turn = Some(passed / turns);
         }
@@ -77,8 +77,8 @@ impl Contention {
         if halves < 4 {
             return Duration::ZERO;
         }
-        let alone = (self.turn.unwrap_or_default() * 3 / 2).clamp(SHORTEST_POLL, LONGEST_POLL);
-        (alone * halves / 2).min(LONGEST_PAUSE)
+        let alone = (self.turn.unwrap_or_default() * 3 / 2).clamp(MIN_POLL, MAX_POLL);
+        (alone * halves / 2).min(MAX_PAUSE)
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
             for (look, holder) in (0..).zip(["a", "b", "c", "d"]) {
                 contention.see(&ours(holder, 100 + look * jump), at(800 * look), Duration::ZERO);
             }
-            assert_eq!(contention.pause(), LONGEST_POLL * 2, "{jump}");
+            assert_eq!(contention.pause(), MAX_POLL * 2, "{jump}");
         }
     }
 
@@ -212,9 +212,9 @@ mod tests {
         for holder in 0..100 {
             contention.see(&ours(&format!("holder {holder}"), 100 + holder), at(60_000 * holder), Duration::ZERO);
         }
-        assert_eq!(contention.pause(), LONGEST_PAUSE);
+        assert_eq!(contention.pause(), MAX_PAUSE);
         // A token that became smaller, because a peer or a deletion reset it, is not a turn.
         contention.see(&ours("another", 3), at(9_000_000), Duration::ZERO);
-        assert_eq!(contention.pause(), LONGEST_PAUSE);
+        assert_eq!(contention.pause(), MAX_PAUSE);
     }
 }

@@ -149,12 +149,12 @@ pub struct Locks<'a>(pub &'a [&'a LockKey]);
 pub struct Named<'a>(pub &'a LockKey);
 
 /// The longest key that a sentence has as it is, in bytes.
-const LONGEST_NAMED: usize = 256;
+const MAX_NAMED_BYTES: usize = 256;
 
 impl fmt::Display for Named<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |text: &str| {
-            let is_plain = text.len() <= LONGEST_NAMED && format!("{text:?}").len() == text.len() + 2;
+            let is_plain = text.len() <= MAX_NAMED_BYTES && format!("{text:?}").len() == text.len() + 2;
             if is_plain { text.to_owned() } else { quoted(text) }
         };
         match self.0.sort_key() {
@@ -165,12 +165,12 @@ impl fmt::Display for Named<'_> {
 }
 
 /// How many locks a sentence names.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 impl fmt::Display for Locks<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.len() > 1 { "the locks " } else { "the lock " })?;
-        let named = if self.0.len() > MOST_NAMED { MOST_NAMED } else { self.0.len() };
+        let named = if self.0.len() > MAX_NAMED { MAX_NAMED } else { self.0.len() };
         for (index, key) in self.0.iter().take(named).enumerate() {
             let key = Named(key);
             match index {

@@ -11,9 +11,9 @@ pub const NAMESPACE: &str = "once/";
 pub const WAKE: &str = "wake/";
 
 /// The longest partition key that DynamoDB accepts, in bytes of UTF-8.
-pub const LONGEST_KEY: usize = 2048;
+pub const MAX_KEY_BYTES: usize = 2048;
 /// The longest sort key that DynamoDB accepts, in bytes of UTF-8.
-pub const LONGEST_SORT_KEY: usize = 1024;
+pub const MAX_SORT_KEY_BYTES: usize = 1024;
 
 /// The key of a lock: the values of the table's key attributes.
 ///
@@ -50,9 +50,9 @@ impl LockKey {
 
     /// Checks what DynamoDB would refuse. Also checks that there is a sort key exactly where the table has one.
     pub(crate) fn check(&self, table_has_sort_key: bool) -> Result<(), Invalid> {
-        check_part("lock key", &self.key, LONGEST_KEY)?;
+        check_part("lock key", &self.key, MAX_KEY_BYTES)?;
         match (&self.sort_key, table_has_sort_key) {
-            (Some(sort_key), true) => check_part("sort key", sort_key, LONGEST_SORT_KEY),
+            (Some(sort_key), true) => check_part("sort key", sort_key, MAX_SORT_KEY_BYTES),
             (None, false) => Ok(()),
             (None, true) => Err(Invalid::new(format!(
                 "the lock key {:?} has no sort key, but this client is configured with a sort key attribute: \

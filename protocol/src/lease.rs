@@ -5,7 +5,7 @@ use super::invalid::Invalid;
 use std::time::Duration;
 
 /// The longest lease that a caller may ask for. The longest Step Functions execution takes as long.
-pub const LONGEST_LEASE: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+pub const MAX_LEASE: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// How `leaseDuration` is written. Both dialects are always read.
 ///
@@ -44,11 +44,11 @@ impl Lease {
         if duration.is_zero() {
             return Err(Invalid::new("the lease must be longer than 0; got 0: give at least one millisecond"));
         }
-        if duration > LONGEST_LEASE {
+        if duration > MAX_LEASE {
             return Err(Invalid::new(format!(
                 "the lease must be at most {} days, because a dead holder would block the lock that long; got \
                  {duration:?}: give a shorter lease and renew it",
-                LONGEST_LEASE.as_secs() / 86_400
+                MAX_LEASE.as_secs() / 86_400
             )));
         }
         Ok(())
@@ -193,13 +193,13 @@ mod tests {
     #[test]
     fn zero_and_absurd_leases_are_refused() {
         assert!(Lease::check(Duration::ZERO).is_err());
-        assert!(Lease::check(LONGEST_LEASE + Duration::from_nanos(1)).is_err());
+        assert!(Lease::check(MAX_LEASE + Duration::from_nanos(1)).is_err());
         assert!(Lease::check(Duration::from_millis(1)).is_ok());
     }
 
     proptest! {
         #[test]
-        fn every_lease_is_read_back_as_it_was_written(ms in 0..LONGEST_LEASE.as_millis() as u64) {
+        fn every_lease_is_read_back_as_it_was_written(ms in 0..MAX_LEASE.as_millis() as u64) {
             for dialect in [Dialect::Java, Dialect::Go] {
                 let written = Lease::new(Duration::from_millis(ms), dialect);
                 prop_assert_eq!(Lease::parse(written.text()), Some(written));

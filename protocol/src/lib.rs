@@ -113,7 +113,7 @@ pub use acquire::{
     AcquireAllOptions, AcquireOptions, Acquired, AcquiredAll, AcquiredPlace, Blocked, FailedAcquire, HolderSeen,
     Places, Queueing, Reclaim, WantedLock, WantedPlace, acquire, acquire_all, acquire_one_of,
 };
-pub use attributes::{Attribute, AttributesChange, EarlierNames, MOST_ATTRIBUTES};
+pub use attributes::{Attribute, AttributesChange, EarlierNames, MAX_ATTRIBUTES};
 pub use clock_bounds::ClockBounds;
 #[doc(hidden)]
 pub use clock_bounds::DEFAULT_SKEW;
@@ -125,8 +125,8 @@ pub use failure::{Locks, Named};
 pub use holding::{Holding, LeaseValidity, PendingCommit};
 pub use instants::{Instants, from_epoch_millis, millis_rounded_up};
 pub use invalid::Invalid;
-pub use key::{LONGEST_KEY, LONGEST_SORT_KEY, LockKey, WAKE};
-pub use lease::{Dialect, LONGEST_LEASE, Lease};
+pub use key::{LockKey, MAX_KEY_BYTES, MAX_SORT_KEY_BYTES, WAKE};
+pub use lease::{Dialect, Lease, MAX_LEASE};
 pub use line::{HoldTimes, Line, LineSeen, LineUpdate};
 pub use observation::Observation;
 pub use once::peek_once;
@@ -145,7 +145,7 @@ pub use request::{
 };
 pub use saved::SavedLock;
 pub use schema::{Schema, Ttl};
-pub use settings::{LARGEST_ITEM, LONGEST_NAME, Settings};
+pub use settings::{MAX_ITEM_BYTES, MAX_NAME_BYTES, Settings};
 pub use steps::{Answer, Driven, Sent, Step, Steps};
 pub use value::{Item, Value};
 pub use version::{Grant, OURS, Stamp, Version};

@@ -1,7 +1,7 @@
 //! The line of those who wait for a lock, as its row has it: two counters, and for how long holders hold the lock.
 
 use super::instants::Instants;
-use super::lease::LONGEST_LEASE;
+use super::lease::MAX_LEASE;
 use super::schema;
 use super::value::{Item, Value};
 use std::ops::RangeInclusive;
@@ -77,7 +77,7 @@ pub struct HoldTimes {
 impl HoldTimes {
     /// Reads them from a row. `None` where they are missing, or no numbers.
     pub(super) fn of_row(row: &Item) -> Option<Self> {
-        let duration = |name| Some(Duration::from_millis(number(row, name)?).min(LONGEST_LEASE));
+        let duration = |name| Some(Duration::from_millis(number(row, name)?).min(MAX_LEASE));
         Some(Self { mean: duration(schema::HELD_MILLIS)?, spread: duration(schema::HELD_SPREAD)? })
     }
 

@@ -9,7 +9,7 @@ use super::reply::RowRead;
 use super::value::Item;
 
 /// How many rows one request reads.
-const MOST_ROWS: usize = 100;
+const MAX_ROWS: usize = 100;
 
 /// Reads the rows of several locks, and retries within the caller's time. Returns each row with both clocks as they were
 /// read after its response.
@@ -19,7 +19,7 @@ pub(super) async fn read_rows(
     keys: &[LockKey],
 ) -> Result<Vec<(Instants, Option<Item>)>, Failure> {
     let mut rows = Vec::with_capacity(keys.len());
-    for keys in keys.chunks(MOST_ROWS) {
+    for keys in keys.chunks(MAX_ROWS) {
         let mut found: Vec<Option<(Instants, Option<Item>)>> = vec![None; keys.len()];
         loop {
             let unread: Vec<usize> = (0..keys.len()).filter(|index| found[*index].is_none()).collect();

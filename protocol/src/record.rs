@@ -1,6 +1,6 @@
 //! A row as a lock record. It is read strictly, because a row that cannot be understood must never be taken over.
 
-use super::attributes::{Attribute, MOST_ATTRIBUTES, listed};
+use super::attributes::{Attribute, MAX_ATTRIBUTES, listed};
 use super::key::LockKey;
 use super::lease::Lease;
 use super::line::{HoldTimes, Line};
@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(super) const ENDED: Duration = Duration::from_millis(1);
 
 /// The longest quote from a row, in bytes. An error must not carry a whole row to its caller.
-const LONGEST_QUOTE: usize = 64;
+const MAX_QUOTE_BYTES: usize = 64;
 
 /// The contents of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -235,7 +235,7 @@ pub fn quoted(text: &str) -> String {
     match text
         .char_indices()
         .map(|(start, letter)| start + letter.len_utf8())
-        .take_while(|end| *end <= LONGEST_QUOTE)
+        .take_while(|end| *end <= MAX_QUOTE_BYTES)
         .last()
     {
         Some(end) if end < text.len() => format!("{:?}… ({} bytes)", &text[..end], text.len()),
@@ -326,9 +326,9 @@ impl Fields<'_> {
     /// remove them.
     fn attribute_names(&mut self) -> Result<Option<String>, InvalidRecord> {
         match self.text(schema::ATTRIBUTE_NAMES)? {
-            Some(names) if listed(&names).count() > MOST_ATTRIBUTES => Err(self.invalid(
+            Some(names) if listed(&names).count() > MAX_ATTRIBUTES => Err(self.invalid(
                 schema::ATTRIBUTE_NAMES,
-                format!("a list of {} names, but must have at most {MOST_ATTRIBUTES}", listed(&names).count()),
+                format!("a list of {} names, but must have at most {MAX_ATTRIBUTES}", listed(&names).count()),
             )),
             names => Ok(names),
         }

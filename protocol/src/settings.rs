@@ -1,6 +1,6 @@
 //! What every decision needs to know about the table and the clocks.
 
-use super::attributes::{self, Attribute, AttributesChange, LONGEST_ATTRIBUTE_NAME, MOST_ATTRIBUTES};
+use super::attributes::{self, Attribute, AttributesChange, MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTES};
 use super::clock_bounds::{ClockBounds, DEFAULT_SKEW};
 use super::invalid::Invalid;
 use super::key::{LockKey, NAMESPACE, WAKE};
@@ -11,9 +11,9 @@ use super::schema::Schema;
 use std::time::Duration;
 
 /// The largest item that DynamoDB accepts, in bytes, names included.
-pub const LARGEST_ITEM: usize = 400 * 1024;
+pub const MAX_ITEM_BYTES: usize = 400 * 1024;
 /// The longest name of an owner or a workflow, in bytes. The ARN of a state machine's execution is much shorter.
-pub const LONGEST_NAME: usize = 2048;
+pub const MAX_NAME_BYTES: usize = 2048;
 /// The length of the suffix that makes the owner of each acquire unique: a slash and 8 digits.
 const OWNER_DIGITS: usize = 9;
 /// The size of all names and of the attributes of fixed size, rounded up generously.
@@ -72,12 +72,12 @@ impl Settings {
     /// Checks that the outcome fits into the record of idempotent work.
     pub fn check_outcome(&self, key: &LockKey, owner: &str, outcome: &StoredOutcome) -> Result<(), Invalid> {
         // The reasons of a break and of a reset stay in the record.
-        let around = key.bytes() + owner.len() + FIXED_BYTES + 2 * LONGEST_NAME;
+        let around = key.bytes() + owner.len() + FIXED_BYTES + 2 * MAX_NAME_BYTES;
         let bytes = outcome.json().len();
-        if bytes + around > LARGEST_ITEM {
+        if bytes + around > MAX_ITEM_BYTES {
             return Err(Invalid::new(format!(
                 "the result has {bytes} bytes as JSON and its record may need {around} more, but DynamoDB accepts items of \
-                 at most {LARGEST_ITEM} bytes: store the result elsewhere, and a reference to it here"
+                 at most {MAX_ITEM_BYTES} bytes: store the result elsewhere, and a reference to it here"
             )));
         }
         Ok(())
@@ -107,7 +107,7 @@ impl Settings {
 
     /// Checks a prefix of owner names. Each name is longer by a few digits.
     pub fn check_owner_prefix(&self, name: &str) -> Result<(), Invalid> {
-        check_name_of_at_most("owner", name, LONGEST_NAME - OWNER_DIGITS)
+        check_name_of_at_most("owner", name, MAX_NAME_BYTES - OWNER_DIGITS)
     }
 
     /// Checks why a lock is broken.
@@ -144,9 +144,9 @@ impl Settings {
 
     /// Checks additional attributes. Returns how many bytes they take, with the list of their names.
     fn check_attributes(&self, given: &[(String, Attribute)]) -> Result<usize, Invalid> {
-        if given.len() > MOST_ATTRIBUTES {
+        if given.len() > MAX_ATTRIBUTES {
             return Err(Invalid::new(format!(
-                "a lock has at most {MOST_ATTRIBUTES} additional attributes, but {} were given: put several values \
+                "a lock has at most {MAX_ATTRIBUTES} additional attributes, but {} were given: put several values \
                  into one text",
                 given.len()
             )));
@@ -154,7 +154,7 @@ impl Settings {
         for (name, value) in given {
             if !attributes::is_name(name) {
                 return Err(Invalid::new(format!(
-                    "an additional attribute must have a name of 1 to {LONGEST_ATTRIBUTE_NAME} bytes without a comma, \
+                    "an additional attribute must have a name of 1 to {MAX_ATTRIBUTE_NAME_BYTES} bytes without a comma, \
                      but {} was given: choose another name",
                     quoted(name)
                 )));
@@ -192,10 +192,10 @@ impl Settings {
         workflow.map_or(Ok(()), |workflow| check_name("workflow", workflow))?;
         let payload = if let DataChange::Set(bytes) = data { bytes.len() } else { 0 };
         let size = payload + attributes + key.bytes() + owner.len() + workflow.map_or(0, str::len) + FIXED_BYTES;
-        if size > LARGEST_ITEM {
+        if size > MAX_ITEM_BYTES {
             return Err(Invalid::new(format!(
                 "the lock's row may need {size} bytes with {payload} bytes of data and {attributes} of additional \
-                 attributes, but DynamoDB accepts items of at most {LARGEST_ITEM} bytes: store large data elsewhere, \
+                 attributes, but DynamoDB accepts items of at most {MAX_ITEM_BYTES} bytes: store large data elsewhere, \
                  and a reference to it here"
             )));
         }
@@ -204,7 +204,7 @@ impl Settings {
 }
 
 fn check_name(what: &str, name: &str) -> Result<(), Invalid> {
-    check_name_of_at_most(what, name, LONGEST_NAME)
+    check_name_of_at_most(what, name, MAX_NAME_BYTES)
 }
 
 fn check_name_of_at_most(what: &str, name: &str, longest: usize) -> Result<(), Invalid> {
@@ -226,8 +226,8 @@ mod tests {
         let check = |owner: &str, bytes: usize| {
             Settings::default().check_write(&"k".into(), owner, None, &DataChange::Set(vec![0; bytes]))
         };
-        assert!(check("me", LARGEST_ITEM - 2 * FIXED_BYTES).is_ok());
-        assert!(check("me", LARGEST_ITEM).is_err());
+        assert!(check("me", MAX_ITEM_BYTES - 2 * FIXED_BYTES).is_ok());
+        assert!(check("me", MAX_ITEM_BYTES).is_err());
         assert!(check("", 1).is_err());
         assert!(check(&"o".repeat(2049), 1).is_err());
     }
@@ -239,7 +239,7 @@ mod tests {
             let data = DataChange::Set(vec![0; data]);
             Settings::default().check_grant(&"k".into(), "me", None, &data, &attributes)
         };
-        let most = LARGEST_ITEM - FIXED_BYTES - "k".len() - "me".len();
+        let most = MAX_ITEM_BYTES - FIXED_BYTES - "k".len() - "me".len();
         // The name is in the item twice.
         assert!(check("name", most - 9, 0).is_ok());
         assert!(check("name", most - 8, 0).is_err());

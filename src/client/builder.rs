@@ -19,7 +19,7 @@ use std::time::Duration;
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The longest request timeout: a Lambda function runs no longer than this.
-const LONGEST_REQUEST_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 /// Settings of a [`LockClient`]. All clients of one table should use the same settings.
 #[derive(Debug)]
@@ -237,10 +237,10 @@ impl LockClientBuilder {
         if request_timeout.is_zero() {
             return Err(Invalid::new("a request timeout of zero leaves no time to answer: give some hundred ms").into());
         }
-        if request_timeout > LONGEST_REQUEST_TIMEOUT {
+        if request_timeout > MAX_REQUEST_TIMEOUT {
             return Err(Invalid::new(format!(
                 "a request timeout of {request_timeout:?} is longer than any function runs: give at most \
-                 {LONGEST_REQUEST_TIMEOUT:?}"
+                 {MAX_REQUEST_TIMEOUT:?}"
             ))
             .into());
         }

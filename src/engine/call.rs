@@ -21,7 +21,7 @@ use tracing::{Instrument, Span};
 const LAST_REQUEST: Duration = Duration::from_millis(250);
 
 /// A timer does not run while the process is frozen. So a longer pause is slept in parts, and ends in time afterwards.
-const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+const MAX_SLEEP: Duration = Duration::from_millis(500);
 
 /// From this difference on, the SDK takes the wall clock as the reason why a signature was refused. DynamoDB accepts
 /// signatures that are up to five minutes old.
@@ -216,7 +216,7 @@ impl Port for Call<'_> {
             if left.is_zero() || self.deadline.is_wait_ended() && !std::mem::replace(&mut self.is_pause_cut, true) {
                 return;
             }
-            clock.sleep(left.min(LONGEST_SLEEP)).await;
+            clock.sleep(left.min(MAX_SLEEP)).await;
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::budget::Budget;
 use super::error::Error;
-use lambda_lock_protocol::{ClockBounds, Instants, Invalid, LONGEST_LEASE, Lease, LockKey, Locks, Now, WallClock};
+use lambda_lock_protocol::{ClockBounds, Instants, Invalid, Lease, LockKey, Locks, MAX_LEASE, Now, WallClock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 const RECOVERY: Duration = Duration::from_secs(8);
 
 /// The shortest lease that is written.
-const SHORTEST_LEASE: Duration = Duration::from_millis(1);
+const MIN_LEASE: Duration = Duration::from_millis(1);
 
 /// Ends a wait for another holder before its time, from outside of the call that waits. The call then ends by itself. To drop
 /// it instead could leave a request behind that is applied later.
@@ -131,9 +131,7 @@ impl LeasePolicy {
             LeasePolicy::Fixed(lease) | LeasePolicy::Within(lease, _) => *lease,
             // A budget may last longer than any lease, and renewals extend the lease. A budget that ran out since the
             // call began must not write a lease of zero, which is not a valid lease.
-            LeasePolicy::Covering(budget) => {
-                budget.lease(clock_bounds).unwrap_or_default().clamp(SHORTEST_LEASE, LONGEST_LEASE)
-            }
+            LeasePolicy::Covering(budget) => budget.lease(clock_bounds).unwrap_or_default().clamp(MIN_LEASE, MAX_LEASE),
         }
     }
 

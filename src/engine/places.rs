@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How many places of one semaphore are remembered.
-const MOST_PLACES: usize = 16;
+const MAX_PLACES: usize = 16;
 /// How many semaphores are remembered.
-const MOST_NAMES: usize = 64;
+const MAX_NAMES: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct GivenBack(Mutex<HashMap<LockKey, Vec<usize>>>);
@@ -16,12 +16,12 @@ impl GivenBack {
     /// Remembers a place that is being released.
     pub(crate) fn push(&self, name: &LockKey, place: usize) {
         let mut names = self.names();
-        if names.len() >= MOST_NAMES && !names.contains_key(name) {
+        if names.len() >= MAX_NAMES && !names.contains_key(name) {
             names.clear();
         }
         let places = names.entry(name.clone()).or_default();
         places.retain(|known| *known != place);
-        if places.len() >= MOST_PLACES {
+        if places.len() >= MAX_PLACES {
             places.remove(0);
         }
         places.push(place);

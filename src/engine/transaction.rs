@@ -10,9 +10,9 @@ use aws_sdk_dynamodb::types::{
 use lambda_lock_protocol::{Expression, Invalid, LockKey, Named, Request, Schema, TransactionId};
 
 /// How many writes DynamoDB accepts in one transaction, the lock's own included.
-const MOST_ITEMS: usize = 100;
+const MAX_ITEMS: usize = 100;
 /// How many bytes DynamoDB accepts in one transaction.
-const MOST_BYTES: usize = 4 * 1024 * 1024;
+const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// A transaction with these writes of the caller's.
 #[derive(Debug)]
@@ -69,14 +69,14 @@ pub(crate) fn lock_item(table: &str, schema: &Schema, request: &Request) -> Resu
 /// Checks the limits that AWS documents for `TransactWriteItems`. Also checks that no write is on the row of one of
 /// the locks, because DynamoDB accepts only one write per row in a transaction.
 pub(crate) fn check(engine: &Engine, keys: &[&LockKey], writes: &[TransactWriteItem]) -> Result<(), Invalid> {
-    if writes.len() + keys.len() > MOST_ITEMS {
+    if writes.len() + keys.len() > MAX_ITEMS {
         let own =
             if keys.len() > 1 { format!("those of the {} locks", keys.len()) } else { "the lock's own".to_owned() };
         return Err(Invalid::new(format!(
-            "{} writes and {own} do not fit into one transaction: DynamoDB takes {MOST_ITEMS} at most, so give up to {}, \
+            "{} writes and {own} do not fit into one transaction: DynamoDB takes {MAX_ITEMS} at most, so give up to {}, \
              or split them over several commits",
             writes.len(),
-            MOST_ITEMS - keys.len()
+            MAX_ITEMS - keys.len()
         )));
     }
     let mut bytes = 0;
@@ -98,9 +98,9 @@ pub(crate) fn check(engine: &Engine, keys: &[&LockKey], writes: &[TransactWriteI
         }
         bytes += size;
     }
-    if bytes > MOST_BYTES {
+    if bytes > MAX_BYTES {
         return Err(Invalid::new(format!(
-            "the writes of the transaction have {bytes} bytes: DynamoDB takes {MOST_BYTES} at most, so split them \
+            "the writes of the transaction have {bytes} bytes: DynamoDB takes {MAX_BYTES} at most, so split them \
              over several commits"
         )));
     }

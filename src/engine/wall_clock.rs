@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// By how much a reading may be later than the clock, so that the releases of a client that acquires and releases
 /// several times in a millisecond do not refuse its own Claims. A hundredth of the default skew.
-const LONGEST_LEAD_MILLIS: u64 = 20;
+const MAX_LEAD_MILLIS: u64 = 20;
 
 /// Two responses agree when the differences that they show differ by no more than this. Each header has whole
 /// seconds.
@@ -76,7 +76,7 @@ impl WallClockCheck {
         let released = self.released_millis.load(Ordering::Relaxed);
         let leading = |millis: u64| {
             let ahead = released.saturating_sub(millis);
-            if ahead <= LONGEST_LEAD_MILLIS { millis.max(released) } else { millis }
+            if ahead <= MAX_LEAD_MILLIS { millis.max(released) } else { millis }
         };
         let shown = *self.shown();
         let allowed = shown.map_or(0, |shown| local.saturating_add_signed(shown.largest));

@@ -6,7 +6,7 @@ use lambda_runtime::Context;
 use std::time::Duration;
 
 /// The longest [timeout](https://docs.aws.amazon.com/lambda/latest/dg/configuration-timeout.html) of a Lambda function.
-const LONGEST_INVOCATION: Duration = Duration::from_secs(15 * 60);
+const MAX_INVOCATION: Duration = Duration::from_secs(15 * 60);
 
 /// The time that is left of an invocation, with that invocation as the owner.
 ///
@@ -27,7 +27,7 @@ impl From<&Context> for Budget {
     fn from(context: &Context) -> Self {
         let deadline = Some(context.deadline).filter(|deadline| *deadline != 0);
         let budget = deadline.and_then(from_epoch_millis).map_or_else(Budget::unknown, Budget::until);
-        let budget = budget.at_most(LONGEST_INVOCATION);
+        let budget = budget.at_most(MAX_INVOCATION);
         match invocation(context) {
             Some(name) => budget.owner(name),
             None => budget,
@@ -89,8 +89,8 @@ mod tests {
         let mut context = context("r-1", "orders", "7");
         context.deadline = in_seconds(3630);
         let budget = Budget::from(&context);
-        assert!(budget.remaining().unwrap() <= LONGEST_INVOCATION);
-        assert!(budget.wait().unwrap() <= LONGEST_INVOCATION / 2, "{:?}", budget.wait());
+        assert!(budget.remaining().unwrap() <= MAX_INVOCATION);
+        assert!(budget.wait().unwrap() <= MAX_INVOCATION / 2, "{:?}", budget.wait());
     }
 
     #[test]

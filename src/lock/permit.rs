@@ -12,7 +12,7 @@ use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::{Blocked, Error};
 use lambda_lock_protocol::{
-    self as protocol, AcquiredPlace, Attribute, FailedAcquire, Invalid, LONGEST_LEASE, LockKey, Named, Observation,
+    self as protocol, AcquiredPlace, Attribute, FailedAcquire, Invalid, LockKey, MAX_LEASE, Named, Observation,
     Operation, Places, WantedPlace,
 };
 use std::fmt;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use tracing::field::Empty;
 
 /// How many places a semaphore has at most.
-pub const MOST_PLACES: u32 = 1000;
+pub const MAX_PLACES: u32 = 1000;
 
 /// The owner of a closed place.
 const CLOSED: &str = "closed";
@@ -190,7 +190,7 @@ impl<'a> Semaphore<'a> {
         let key = self.key_of(place)?;
         let request = AcquireRequest::<Waiting>::new(self.engine, key).owner(CLOSED).workflow(CLOSING).reclaim_own();
         // It is kept closed by its row alone.
-        let _ = request.lease(LONGEST_LEASE).within(&budget.clone()).await?.save();
+        let _ = request.lease(MAX_LEASE).within(&budget.clone()).await?.save();
         Ok(())
     }
 
@@ -229,7 +229,7 @@ impl<'a> Semaphore<'a> {
 }
 
 fn check_places(engine: &Engine, places: &Places, name: Option<&LockKey>) -> Result<(), Error> {
-    let (count, most) = (places.count(), MOST_PLACES as usize);
+    let (count, most) = (places.count(), MAX_PLACES as usize);
     if count == 0 || count > most {
         let what = name.map_or("one of several locks".to_owned(), |name| format!("the semaphore {}", Named(name)));
         return Err(Invalid::new(format!(

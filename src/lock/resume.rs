@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::{Deadline, LeasePolicy};
 use crate::engine::error::Error;
-use lambda_lock_protocol::{DataChange, LONGEST_LEASE, Lease, SavedLock};
+use lambda_lock_protocol::{DataChange, Lease, MAX_LEASE, SavedLock};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -71,7 +71,7 @@ impl<'a> Resume<'a> {
         lease.map_or(Ok(()), Lease::check)?;
         let holding = saved.holding(engine.clock().now(), settings)?;
         let covering = budget.as_ref().and_then(|budget| budget.lease(&settings.clock_bounds));
-        let wanted = lease.or(covering).unwrap_or_default().min(LONGEST_LEASE).max(holding.lease.duration());
+        let wanted = lease.or(covering).unwrap_or_default().min(MAX_LEASE).max(holding.lease.duration());
         let lease = LeasePolicy::up_to(wanted, budget.as_ref());
         let deadline = engine.deadline(lease, budget.as_ref());
         Ok((Lock::granted(engine.clone(), holding, budget, None), deadline, data))

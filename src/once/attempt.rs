@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use std::time::{Duration, SystemTime};
 
 /// In characters.
-const LONGEST_REASON: usize = 500;
+const MAX_REASON: usize = 500;
 
 /// The one attempt that does the idempotent work now.
 ///
@@ -230,7 +230,7 @@ fn instead(invalid: &Invalid) -> String {
 
 /// The text of an error. It may quote the outcome, which may be large.
 fn cut(error: &serde_json::Error) -> String {
-    error.to_string().chars().take(LONGEST_REASON).collect()
+    error.to_string().chars().take(MAX_REASON).collect()
 }
 
 fn json<T: Serialize + ?Sized>(outcome: &T) -> Result<String, Invalid> {

@@ -23,7 +23,7 @@ const KEYS: [&str; 3] = ["a", "b", "c"];
 const SEEDS: u64 = 10;
 /// For how long processes work and requests fail.
 const ROUGH: Duration = secs(30);
-const LONGEST_LEASE: Duration = secs(5);
+const MAX_LEASE: Duration = secs(5);
 /// How much longer than its budget a call may take: for requests under way, and to give back what it had.
 const OVERTIME: Duration = secs(4);
 /// Wall clocks differ by less than the skew of 2 s.
@@ -191,7 +191,7 @@ impl Worker {
         let mut keys = KEYS;
         self.rng.borrow_mut().shuffle(&mut keys);
         let keys = &keys[..self.rng.borrow_mut().usize(2..=keys.len())];
-        let lease = self.drawn(millis(600)..LONGEST_LEASE);
+        let lease = self.drawn(millis(600)..MAX_LEASE);
         let lasting = self.drawn(secs(1)..secs(20));
         let budget = self.process.budget(lasting).reserve(secs(0));
         let (began, frozen) = (Instant::now(), *self.frozen.borrow());
@@ -347,7 +347,7 @@ async fn schedule(seed: u64) -> u64 {
         ends_within(secs(600), worker).await.unwrap();
     }
     looks.abort();
-    let lease = between(&mut rng, millis(800)..LONGEST_LEASE);
+    let lease = between(&mut rng, millis(800)..MAX_LEASE);
     let turn = between(&mut rng, millis(5)..millis(1_500));
     calm(&table, turn, lease).await;
     ledger.borrow().grants
@@ -355,7 +355,7 @@ async fn schedule(seed: u64) -> u64 {
 
 /// Nothing fails any more. Locks of the dead become free, and nobody waits for ever, also not behind a line.
 async fn calm(table: &Table, turn: Duration, lease: Duration) {
-    sleep(LONGEST_LEASE + secs(4)).await;
+    sleep(MAX_LEASE + secs(4)).await;
     let until = Instant::now() + turn * 16;
     let budget = move |process: &Process| -> Budget { process.budget(turn * 100 + secs(10)).reserve(secs(0)) };
     let busy: Vec<_> = (0..4)

@@ -14,7 +14,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 /// The longest pause between two looks at a lock that is held. A release is noticed after this time at the latest.
-const LONGEST_PAUSE_SECONDS: u64 = 10;
+const MAX_PAUSE_SECONDS: u64 = 10;
 
 /// What one look at the lock leaves for the next one. The service records it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -103,7 +103,7 @@ async fn look(
         Ok(TryAcquired::Granted(lock)) => Ok(Waiting { granted: Some(lock.save()), ..Waiting::default() }),
         Ok(TryAcquired::Held(held)) => {
             let pause_seconds = held.retry_after.as_secs_f64().ceil() as u64;
-            let pause_seconds = pause_seconds.clamp(1, LONGEST_PAUSE_SECONDS);
+            let pause_seconds = pause_seconds.clamp(1, MAX_PAUSE_SECONDS);
             Ok(Waiting { granted: None, seen: Some(held.observation), pause_seconds })
         }
         // An error would end the wait for good.

@@ -14,7 +14,7 @@ use std::time::SystemTime;
 
 /// The most bytes of an `errorMessage`. Quoted parts are short, but DynamoDB or the guarded work may add long
 /// texts. The limit is larger than the longest key.
-pub const LONGEST_MESSAGE: usize = 8192;
+pub const MAX_MESSAGE_BYTES: usize = 8192;
 
 /// A failure that a function returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,12 +173,12 @@ impl Failure {
         self.error_type
     }
 
-    /// The sentence for people, of at most [`LONGEST_MESSAGE`] bytes. It is cut only here, because keys in it become
+    /// The sentence for people, of at most [`MAX_MESSAGE_BYTES`] bytes. It is cut only here, because keys in it become
     /// shorter.
     pub fn message(&self) -> Cow<'_, str> {
-        match beginning(&self.message, LONGEST_MESSAGE) {
+        match beginning(&self.message, MAX_MESSAGE_BYTES) {
             whole if whole.len() == self.message.len() => Cow::Borrowed(whole),
-            _ => Cow::Owned(format!("{}… (cut)", beginning(&self.message, LONGEST_MESSAGE - "… (cut)".len()))),
+            _ => Cow::Owned(format!("{}… (cut)", beginning(&self.message, MAX_MESSAGE_BYTES - "… (cut)".len()))),
         }
     }
 
@@ -261,12 +261,12 @@ mod tests {
 
     #[test]
     fn a_message_is_limited_whatever_it_quotes() {
-        for length in [LONGEST_MESSAGE, LONGEST_MESSAGE + 1, 1_000_000] {
+        for length in [MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES + 1, 1_000_000] {
             let failure = Failure::work_failed(&"ü".repeat(length / 2)).because_of("once more");
-            assert!(failure.message().len() <= LONGEST_MESSAGE, "{}", failure.message().len());
+            assert!(failure.message().len() <= MAX_MESSAGE_BYTES, "{}", failure.message().len());
             assert!(failure.message().ends_with("… (cut)"), "{}", failure.message());
         }
-        let whole = "x".repeat(LONGEST_MESSAGE);
+        let whole = "x".repeat(MAX_MESSAGE_BYTES);
         assert_eq!(Failure::lost(whole.clone()).message(), whole);
     }
 

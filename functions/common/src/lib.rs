@@ -36,11 +36,11 @@ mod web;
 pub use config::Config;
 pub use environment::{ConfigError, Environment, flag, may_simulate, optional, process, required};
 pub use event::{Event, Fields, seconds_json};
-pub use failure::{AfterWork, Failure, LONGEST_MESSAGE, with_causes};
+pub use failure::{AfterWork, Failure, MAX_MESSAGE_BYTES, with_causes};
 pub use lease::{budget, within_lease};
 pub use metrics::count_keys;
-pub use quote::{LONGEST_QUOTE, beginning, quoted, short};
+pub use quote::{MAX_QUOTE_BYTES, beginning, quoted, short};
 pub use start::{run, start};
 #[cfg(feature = "wake")]
-pub use wake::{LONGEST_TASK_TOKEN, Waker, WithoutItem};
+pub use wake::{MAX_TASK_TOKEN_BYTES, Waker, WithoutItem};
 pub use web::{Answered, NoAnswer, Web};

@@ -27,7 +27,7 @@ pub(crate) const NAMESPACE: &str = "METRICS_NAMESPACE";
 const OPERATIONS: &str = "lambda_lock::operation";
 
 /// The most bytes of a key's first part that become a dimension.
-const LONGEST_PREFIX: usize = 64;
+const MAX_PREFIX_BYTES: usize = 64;
 
 tokio::task_local! {
     static COUNTED: RefCell<Counted>;
@@ -220,7 +220,7 @@ impl Prefix {
         let key = key.strip_prefix(once::NAMESPACE).unwrap_or(key);
         let first = key.split_once('/').map_or("none", |(first, _)| first);
         let is_valid =
-            !first.is_empty() && first.len() <= LONGEST_PREFIX && first.bytes().all(|b| b.is_ascii_graphic());
+            !first.is_empty() && first.len() <= MAX_PREFIX_BYTES && first.bytes().all(|b| b.is_ascii_graphic());
         Self::One(if is_valid { first } else { "other" }.to_owned())
     }
 
@@ -462,7 +462,7 @@ mod tests {
 
     #[test]
     fn a_dimension_is_the_first_part_of_the_key_and_never_a_whole_key() {
-        let long = format!("{}/7", "k".repeat(LONGEST_PREFIX + 1));
+        let long = format!("{}/7", "k".repeat(MAX_PREFIX_BYTES + 1));
         for (keys, prefix) in [
             (&["orders/7"][..], "orders"),
             (&["(orders/7, invoice-1)"], "orders"),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// How many bytes of a text from a request or a row an error quotes at most.
-pub const LONGEST_QUOTE: usize = 64;
+pub const MAX_QUOTE_BYTES: usize = 64;
 
 /// Returns the longest beginning of a text that has at most this many bytes and ends between two characters.
 pub fn beginning(text: &str, longest: usize) -> &str {
@@ -26,7 +26,7 @@ pub fn short(text: &str) -> impl fmt::Display + '_ {
 
 struct Quoted<'a>(&'a str, bool);
 
-/// How many bytes of the beginning of a long text are kept. The rest of [`LONGEST_QUOTE`] is for its end.
+/// How many bytes of the beginning of a long text are kept. The rest of [`MAX_QUOTE_BYTES`] is for its end.
 const BEGINNING: usize = 16;
 
 fn end(text: &str, longest: usize) -> &str {
@@ -39,10 +39,10 @@ impl fmt::Display for Quoted<'_> {
         let Self(text, marks) = *self;
         let write =
             |f: &mut fmt::Formatter<'_>, text: &str| if marks { write!(f, "{text:?}") } else { f.write_str(text) };
-        if text.len() <= LONGEST_QUOTE {
+        if text.len() <= MAX_QUOTE_BYTES {
             return write(f, text);
         }
-        let (first, last) = (beginning(text, BEGINNING), end(text, LONGEST_QUOTE - BEGINNING));
+        let (first, last) = (beginning(text, BEGINNING), end(text, MAX_QUOTE_BYTES - BEGINNING));
         write(f, &format!("{first}…{last}"))?;
         write!(f, " ({} of {} bytes)", first.len() + last.len(), text.len())
     }

@@ -23,7 +23,7 @@ use aws_sdk_sfn::config::retry::RetryConfig;
 use aws_sdk_sfn::config::timeout::TimeoutConfig;
 use aws_sdk_sfn::operation::send_task_success::SendTaskSuccessError;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
-use lambda_lock::{LONGEST_KEY, LONGEST_LEASE, LONGEST_SORT_KEY, LockClient, LockKey, Sleeper};
+use lambda_lock::{LockClient, LockKey, MAX_KEY_BYTES, MAX_LEASE, MAX_SORT_KEY_BYTES, Sleeper};
 use lambda_lock_protocol::WAKE;
 use lambda_lock_protocol::schema::WORKFLOW;
 use std::collections::HashMap;
@@ -35,12 +35,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The name of the attribute with the task token.
 const TASK_TOKEN: &str = "taskToken";
 /// The most bytes of a task token.
-pub const LONGEST_TASK_TOKEN: usize = 2048;
+pub const MAX_TASK_TOKEN_BYTES: usize = 2048;
 /// How long a wake item is kept where a TTL attribute is written. No state waits for longer than the longest lease.
-const KEPT: Duration = LONGEST_LEASE;
+const KEPT: Duration = MAX_LEASE;
 /// How many in line are tried to be woken after a release. The executions of the first ones may have ended. Each of them costs a
 /// request, and usually the time is over before that.
-const MOST_TRIED: usize = 250;
+const MAX_TRIED: usize = 250;
 /// How long waking may take after a release.
 const LONGEST: Duration = Duration::from_secs(3);
 /// The timeout of a request. An answer that takes longer is worth less than the time of the caller that waits.
@@ -94,7 +94,8 @@ impl Waker {
             None => LockKey::new(format!("{WAKE}{}/{ticket}", lock.key()), None),
             Some(sort_key) => LockKey::new(format!("{WAKE}{}", lock.key()), Some(format!("{sort_key}/{ticket}"))),
         };
-        if key.key().len() > LONGEST_KEY || key.sort_key().is_some_and(|sort_key| sort_key.len() > LONGEST_SORT_KEY) {
+        if key.key().len() > MAX_KEY_BYTES || key.sort_key().is_some_and(|sort_key| sort_key.len() > MAX_SORT_KEY_BYTES)
+        {
             return Err(Failure::invalid_request(
                 "key is malformed: it is too long to wait in line, because a wake item needs up to 26 bytes more; shorten it",
             ));
@@ -175,7 +176,7 @@ impl Waker {
     /// has ended is passed over. A failure is only logged: the lock is released, and who sleeps will look by itself. Returns
     /// whether it is worth waking others.
     pub async fn wake_next(&self, lock: &LockKey, tickets: RangeInclusive<u64>, without_item: WithoutItem) -> bool {
-        for ticket in tickets.take(MOST_TRIED) {
+        for ticket in tickets.take(MAX_TRIED) {
             let told = match Self::item_key(lock, ticket) {
                 Ok(item) => self.tell(&item).await,
                 // Nobody with such a key sleeps.

@@ -1,5 +1,5 @@
 //! Reads from EventBridge's event which execution ended, and with which status.
-use lambda_lock::LONGEST_NAME;
+use lambda_lock::MAX_NAME_BYTES;
 use lambda_lock_functions::{Failure, Fields};
 use serde_json::Value;
 
@@ -20,14 +20,14 @@ impl Ended {
     pub(crate) fn read(mut event: Fields) -> Result<Self, Failure> {
         let mut detail = event.object("detail", "detail.")?;
         if !detail.has("executionArn") && detail.has("durableExecutionArn") {
-            let execution = detail.name("durableExecutionArn", LONGEST_NAME)?;
+            let execution = detail.name("durableExecutionArn", MAX_NAME_BYTES)?;
             return Ok(Self { execution, status: detail.text("status")?, redrives: None });
         }
         let redrives = match detail.take("redriveCount") {
             None | Some(Value::Null) => None,
             Some(count) => Some(count.as_u64().ok_or_else(|| detail.malformed("redriveCount", "give a whole number"))?),
         };
-        Ok(Self { execution: detail.name("executionArn", LONGEST_NAME)?, status: detail.text("status")?, redrives })
+        Ok(Self { execution: detail.name("executionArn", MAX_NAME_BYTES)?, status: detail.text("status")?, redrives })
     }
 
     /// Whether locks may be left behind. A running execution still uses its locks, and one that succeeded

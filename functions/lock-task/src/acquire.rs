@@ -1,19 +1,19 @@
 //! `acquire`: acquires a lock, or reports its holder.
 
 use crate::deps::Deps;
-use crate::lock::{LONGEST_ATTRIBUTES, LONGEST_DATA, LockJson, Locks, answerable, lease, resolved};
+use crate::lock::{LockJson, Locks, MAX_ATTRIBUTES_BYTES, MAX_DATA_BYTES, answerable, lease, resolved};
 use crate::observed::Observed;
 use crate::refusal::{WhenHeld, of_field};
 use crate::time::Time;
 use crate::wanted::Wanted;
-use lambda_lock::{Acquire, Attribute, Budget, LONGEST_NAME, Lock, LockKey, LockSet, Observation};
+use lambda_lock::{Acquire, Attribute, Budget, Lock, LockKey, LockSet, MAX_NAME_BYTES, Observation};
 use lambda_lock_functions::{Failure, Fields, Waker};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The most bytes of the locks of a set in a response, as JSON.
-const LONGEST_SET_IN_JSON: usize = 120 * 1024;
+const MAX_SET_IN_JSON: usize = 120 * 1024;
 /// The most bytes of a lock in a response, as JSON, without its key and owner.
 const REST_OF_LOCK_IN_JSON: usize = 404;
 
@@ -39,15 +39,15 @@ impl Request {
     pub(crate) fn read(mut fields: Fields, deps: &Deps) -> Result<Self, Failure> {
         let wanted = Wanted::read(&mut fields, deps)?;
         let request = Self {
-            owner: fields.name("owner", LONGEST_NAME)?,
+            owner: fields.name("owner", MAX_NAME_BYTES)?,
             reclaim: fields.flag("reclaim")?,
             in_line: fields.flag("inLine")?,
             lease: lease(&mut fields, deps.trust.longest_lease)?,
             wait: fields.optional_seconds("waitSeconds")?.unwrap_or_default(),
             when_held: WhenHeld::read(&mut fields)?,
-            data: fields.optional_text_up_to("data", LONGEST_DATA)?,
+            data: fields.optional_text_up_to("data", MAX_DATA_BYTES)?,
             attributes: attributes(&mut fields)?,
-            execution: fields.optional_name("execution", LONGEST_NAME)?,
+            execution: fields.optional_name("execution", MAX_NAME_BYTES)?,
             observed: Observed::read(&mut fields, &wanted, deps)?,
             wanted,
         };
@@ -99,10 +99,10 @@ impl Request {
             in_json(key.key()) + key.sort_key().map_or(0, in_json) + in_json(&self.owner) + REST_OF_LOCK_IN_JSON
         };
         let bytes: usize = keys.iter().map(each).sum();
-        if bytes > LONGEST_SET_IN_JSON {
+        if bytes > MAX_SET_IN_JSON {
             return Err(Failure::invalid_request(format!(
                 "keys is malformed: the keys, and the owner for each of them, take {bytes} bytes in the response; \
-                 shorten them to {LONGEST_SET_IN_JSON}"
+                 shorten them to {MAX_SET_IN_JSON}"
             )));
         }
         Ok(())
@@ -127,8 +127,8 @@ fn attributes(fields: &mut Fields) -> Result<BTreeMap<String, Attribute>, Failur
         bytes += name.len() + text.len();
         attributes.insert(name, kind(text));
     }
-    if bytes > LONGEST_ATTRIBUTES {
-        let hint = format!("they have {bytes} bytes of names and values; give at most {LONGEST_ATTRIBUTES}");
+    if bytes > MAX_ATTRIBUTES_BYTES {
+        let hint = format!("they have {bytes} bytes of names and values; give at most {MAX_ATTRIBUTES_BYTES}");
         return Err(fields.malformed("attributes", &hint));
     }
     Ok(attributes)

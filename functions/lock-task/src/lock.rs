@@ -3,7 +3,7 @@
 use crate::deps::Deps;
 use crate::time::epoch_millis;
 use crate::trust::NotOurs;
-use lambda_lock::{LONGEST_LEASE, LONGEST_NAME, LONGEST_SORT_KEY, LockKey, SavedLock, SavedLockSet};
+use lambda_lock::{LockKey, MAX_LEASE, MAX_NAME_BYTES, MAX_SORT_KEY_BYTES, SavedLock, SavedLockSet};
 use lambda_lock_functions::{Failure, Fields, seconds_json};
 use lambda_lock_protocol::once::NAMESPACE;
 use lambda_lock_protocol::{Lease, Version, WAKE};
@@ -11,30 +11,30 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// The most bytes of `data`, as text. A row can hold up to 400 KB, which other clients of the crate may use.
-pub(crate) const LONGEST_DATA: usize = 32 * 1024;
+pub(crate) const MAX_DATA_BYTES: usize = 32 * 1024;
 /// The most bytes of additional attributes, names and values together.
-pub(crate) const LONGEST_ATTRIBUTES: usize = 4 * 1024;
+pub(crate) const MAX_ATTRIBUTES_BYTES: usize = 4 * 1024;
 /// The most bytes of `data` in a response. In JSON some characters take six bytes.
-const LONGEST_DATA_IN_JSON: usize = 2 * LONGEST_DATA;
+const MAX_DATA_IN_JSON: usize = 2 * MAX_DATA_BYTES;
 /// The most bytes of a response, as JSON. Step Functions fails a state whose data has more than 256 KB, although
 /// the lock is already granted then. Besides `data` a response has the key, the sort key and an owner. They may
 /// have 2,048, 1,024 and 2,048 bytes, times six in JSON.
 #[cfg(test)]
-pub(crate) const LONGEST_ANSWER: usize = 128 * 1024;
+pub(crate) const MAX_ANSWER_BYTES: usize = 128 * 1024;
 
 /// Returns a row's payload as text, if it is small enough for a response.
 pub(crate) fn answerable(data: &[u8]) -> Option<String> {
     // A replacement character has three bytes, so the text is never shorter than the payload.
-    let text = (data.len() <= LONGEST_DATA).then(|| String::from_utf8_lossy(data).into_owned());
+    let text = (data.len() <= MAX_DATA_BYTES).then(|| String::from_utf8_lossy(data).into_owned());
     text.filter(|text| is_answerable(text))
 }
 
 fn is_answerable(text: &str) -> bool {
-    text.len() <= LONGEST_DATA && Value::from(text).to_string().len() <= LONGEST_DATA_IN_JSON
+    text.len() <= MAX_DATA_BYTES && Value::from(text).to_string().len() <= MAX_DATA_IN_JSON
 }
 
 /// The largest number up to which each whole number is one of JSONata and JavaScript.
-const LARGEST_EXACT: u64 = 1 << 53;
+const MAX_EXACT: u64 = 1 << 53;
 /// The field with the fencing token as a text, where JSONata and JavaScript would round it.
 const EXACT_TOKEN: &str = "exactFencingToken";
 
@@ -94,7 +94,7 @@ impl Locks {
                     "fencingToken": token,
                     "leaseEndsAt": locks.iter().filter_map(|lock| lock.token.lease_ends_at()).min().map(epoch_millis),
                 });
-                if let Some(token) = token.filter(|token| *token > LARGEST_EXACT) {
+                if let Some(token) = token.filter(|token| *token > MAX_EXACT) {
                     json[EXACT_TOKEN] = token.to_string().into();
                 }
                 json
@@ -112,13 +112,13 @@ impl LockJson {
     /// Reads one lock. Its key has no prefix.
     fn read(mut fields: Fields, deps: &Deps) -> Result<Self, Failure> {
         let key = deps.row(&key(&mut fields, deps)?);
-        let owner = fields.name("owner", LONGEST_NAME)?;
+        let owner = fields.name("owner", MAX_NAME_BYTES)?;
         let version = fields.text("version")?;
         if Version::parse(&version).is_none() {
             return Err(fields.malformed("version", "send the lock exactly as it was returned"));
         }
         let fencing_token = fencing_token(&mut fields)?;
-        let (lease, ends) = (lease(&mut fields, LONGEST_LEASE)?, fields.whole_number("leaseEndsAt")?);
+        let (lease, ends) = (lease(&mut fields, MAX_LEASE)?, fields.whole_number("leaseEndsAt")?);
         let token = SavedLock::from_parts(key, owner, version, fencing_token, lease, ends, None);
         let hmac = fields.optional_text("hmac")?;
         deps.trust.verify(|| content(&token), hmac.as_deref()).map_err(|not_ours| match not_ours {
@@ -149,7 +149,7 @@ impl LockJson {
             "leaseSeconds": seconds_json(token.lease()),
             "leaseEndsAt": token.lease_ends_at().map(epoch_millis),
         });
-        if token.fencing_token() > LARGEST_EXACT {
+        if token.fencing_token() > MAX_EXACT {
             json[EXACT_TOKEN] = token.fencing_token().to_string().into();
         }
         if let Some(sort_key) = key.sort_key() {
@@ -171,7 +171,7 @@ fn fencing_token(fields: &mut Fields) -> Result<u64, Failure> {
     // A rounded number may be written with an exponent.
     let Some(exact) = exact else { return fields.whole_number("fencingToken") };
     let number = fields.take("fencingToken").and_then(|number| number.as_f64());
-    let token = exact.parse().ok().filter(|token| *token > LARGEST_EXACT && number == Some(*token as f64));
+    let token = exact.parse().ok().filter(|token| *token > MAX_EXACT && number == Some(*token as f64));
     token.ok_or_else(|| fields.malformed(EXACT_TOKEN, "send the lock exactly as it was returned"))
 }
 
@@ -225,7 +225,7 @@ pub(crate) fn resolved(fields: &Fields, field: &str, text: &str) -> Result<(), F
 /// Takes the sort key. It is required if the table has one, and refused if not.
 fn sort_key(fields: &mut Fields, with_sort_key: bool) -> Result<Option<String>, Failure> {
     match (with_sort_key, fields.has("sortKey")) {
-        (true, _) => fields.name("sortKey", LONGEST_SORT_KEY).map(Some),
+        (true, _) => fields.name("sortKey", MAX_SORT_KEY_BYTES).map(Some),
         (false, false) => Ok(None),
         (false, true) => Err(fields.malformed("sortKey", "the lock table has no sort key; remove it")),
     }

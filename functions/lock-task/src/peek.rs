@@ -3,7 +3,7 @@
 use crate::deps::Deps;
 use crate::lock::key;
 use crate::time::epoch_millis;
-use lambda_lock::{LONGEST_NAME, LockKey, PeekedLock};
+use lambda_lock::{LockKey, MAX_NAME_BYTES, PeekedLock};
 use lambda_lock_functions::{Failure, Fields, beginning};
 use serde_json::{Value, json};
 use std::time::SystemTime;
@@ -38,12 +38,12 @@ fn answer(lock: &PeekedLock, deps: &Deps) -> Value {
     // What a holder or an operator wrote may name the holder too.
     let shown = |text: &Option<String>| {
         let text = text.as_deref().filter(|_| !deps.trust.hides_owners());
-        text.map(|text| beginning(text, LONGEST_NAME).to_owned())
+        text.map(|text| beginning(text, MAX_NAME_BYTES).to_owned())
     };
     let mut answer = json!({ "state": state, "holder": null });
     if !lock.released {
         answer["holder"] = json!({
-            "owner": beginning(&deps.trust.shown(&lock.holder), LONGEST_NAME),
+            "owner": beginning(&deps.trust.shown(&lock.holder), MAX_NAME_BYTES),
             "renewedAt": lock.renewed_at.map(epoch_millis),
             "leaseEndsAt": lock.lease_ends_at.map(epoch_millis),
             "leaseSeconds": lock.lease.as_secs_f64(),
@@ -52,6 +52,6 @@ fn answer(lock: &PeekedLock, deps: &Deps) -> Value {
     }
     answer["fencingToken"] = lock.fencing_token.into();
     answer["breakReason"] = shown(&lock.break_reason).into();
-    answer["freezeReason"] = lock.freeze_reason.as_deref().map(|reason| beginning(reason, LONGEST_NAME)).into();
+    answer["freezeReason"] = lock.freeze_reason.as_deref().map(|reason| beginning(reason, MAX_NAME_BYTES)).into();
     answer
 }

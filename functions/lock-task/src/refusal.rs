@@ -1,24 +1,24 @@
 //! What a caller is told when others hold the lock: an error, or a report.
 
 use crate::deps::Deps;
-use crate::lock::LONGEST_ATTRIBUTES;
+use crate::lock::MAX_ATTRIBUTES_BYTES;
 use crate::observed::handed_out;
 use crate::time::epoch_millis;
 use crate::wanted::Wanted;
-use lambda_lock::{Attribute, Blocked, Error, Held, LONGEST_NAME, LockKey};
-use lambda_lock_functions::{Failure, Fields, LONGEST_MESSAGE, beginning, quoted, short};
+use lambda_lock::{Attribute, Blocked, Error, Held, LockKey, MAX_NAME_BYTES};
+use lambda_lock_functions::{Failure, Fields, MAX_MESSAGE_BYTES, beginning, quoted, short};
 use serde_json::{Number, Value, json};
 use std::collections::BTreeMap;
 
 /// The most bytes of additional attributes in a response, as JSON. In JSON some characters take six bytes.
-const LONGEST_ATTRIBUTES_IN_JSON: usize = 7 * LONGEST_ATTRIBUTES;
+const MAX_ATTRIBUTES_IN_JSON: usize = 7 * MAX_ATTRIBUTES_BYTES;
 /// How many holders a report about several locks has, and how many observations. These are the ones that decide how long
 /// to wait.
-const MOST_REPORTED: usize = 20;
+const MAX_REPORTED: usize = 20;
 /// How many locks a sentence names.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 /// The longest version in a report about several locks. Those of the known clients are shorter.
-const LONGEST_VERSION: usize = 128;
+const MAX_VERSION_BYTES: usize = 128;
 
 /// How to respond when another caller holds the lock.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl WhenHeld {
             Self::FailWithReport { longest_wait } => {
                 let mut report = report_of_several(wanted, blocked, deciding, longest_wait, deps);
                 for field in ["holders", "observation", "freezeReason"] {
-                    if report.to_string().len() > LONGEST_MESSAGE {
+                    if report.to_string().len() > MAX_MESSAGE_BYTES {
                         report[field] = Value::Null;
                     }
                 }
@@ -116,7 +116,7 @@ fn attributes_json(attributes: &BTreeMap<String, Attribute>) -> Option<Value> {
         _ => None,
     };
     let fields = attributes.iter().filter_map(|(name, attribute)| Some((name.clone(), json(attribute)?)));
-    Some(Value::Object(fields.collect())).filter(|fields| fields.to_string().len() <= LONGEST_ATTRIBUTES_IN_JSON)
+    Some(Value::Object(fields.collect())).filter(|fields| fields.to_string().len() <= MAX_ATTRIBUTES_IN_JSON)
 }
 
 /// The report about several locks. Names are shortened, so that it is never too long for a response.
@@ -141,11 +141,11 @@ fn report_of_several(
         // All of them must be free.
         by_time.reverse();
     }
-    by_time.truncate(MOST_REPORTED);
+    by_time.truncate(MAX_REPORTED);
     let observed = |one: &&Blocked| {
         let observation = &one.held.observation;
         let mut seen =
-            handed_out(&one.key, observation, deps).filter(|_| observation.version().len() <= LONGEST_VERSION)?;
+            handed_out(&one.key, observation, deps).filter(|_| observation.version().len() <= MAX_VERSION_BYTES)?;
         seen[number] = wanted.number_of(&one.key, deps).into();
         Some(seen)
     };
@@ -162,7 +162,7 @@ fn report_of_several(
 /// Adds why the lock is frozen, if it is. An operator wrote that for those who are refused.
 fn with_freeze_reason(mut report: Value, held: &Held) -> Value {
     if let Some(reason) = &held.freeze_reason {
-        report["freezeReason"] = beginning(reason, LONGEST_NAME).into();
+        report["freezeReason"] = beginning(reason, MAX_NAME_BYTES).into();
     }
     report
 }
@@ -206,7 +206,7 @@ fn are_held(wanted: &Wanted, blocked: &[Blocked], deciding: &Held) -> Failure {
     let which = match wanted {
         Wanted::Place { permits, .. } => format!("all of the {permits} places are held"),
         Wanted::Lock(_) | Wanted::Set(_) => {
-            let named: Vec<_> = blocked.iter().take(MOST_NAMED).map(|one| format!("the lock {}", one.key)).collect();
+            let named: Vec<_> = blocked.iter().take(MAX_NAMED).map(|one| format!("the lock {}", one.key)).collect();
             format!("{} of the locks are held, such as {}", blocked.len(), named.join(", "))
         }
     };
@@ -217,7 +217,7 @@ fn frozen(reason: &str) -> String {
     format!("frozen by an operator ({}): retry when it is thawed", quoted(reason))
 }
 
-/// Returns the error for a held lock whose message is a report. A message has at most [`LONGEST_MESSAGE`] bytes and
+/// Returns the error for a held lock whose message is a report. A message has at most [`MAX_MESSAGE_BYTES`] bytes and
 /// must not be cut. So the holder's name is shortened, and additional attributes and an observation that are too long are
 /// left out.
 fn held_with_report(mut report: Value, held: &Held, deps: &Deps) -> Failure {
@@ -225,14 +225,14 @@ fn held_with_report(mut report: Value, held: &Held, deps: &Deps) -> Failure {
     if let Some(reason) = &held.freeze_reason {
         report["freezeReason"] = short(reason).to_string().into();
     }
-    let is_too_long = report.to_string().len() > LONGEST_MESSAGE;
+    let is_too_long = report.to_string().len() > MAX_MESSAGE_BYTES;
     if let Some(holder) =
         report["holder"].as_object_mut().filter(|holder| is_too_long && holder.contains_key("attributes"))
     {
         holder.remove("attributes");
         holder.insert("attributesOmitted".to_owned(), true.into());
     }
-    if report.to_string().len() > LONGEST_MESSAGE {
+    if report.to_string().len() > MAX_MESSAGE_BYTES {
         report["observation"] = Value::Null;
     }
     Failure::held(report.to_string())
@@ -240,9 +240,9 @@ fn held_with_report(mut report: Value, held: &Held, deps: &Deps) -> Failure {
 
 fn report(row: &LockKey, held: &Held, longest_wait: Option<u64>, deps: &Deps) -> Value {
     // Owners and versions of this crate have at most this length. Another client's may be as large as a row.
-    let carried = held.observation.version().len() <= LONGEST_NAME;
+    let carried = held.observation.version().len() <= MAX_NAME_BYTES;
     let mut holder = json!({
-        "owner": beginning(&deps.trust.shown(&held.holder), LONGEST_NAME),
+        "owner": beginning(&deps.trust.shown(&held.holder), MAX_NAME_BYTES),
         "leaseEndsAt": held.lease_ends_at.map(epoch_millis),
     });
     // Additional attributes may name the holder too.

@@ -4,7 +4,7 @@ use crate::deps::Deps;
 use crate::lock::{LockJson, Locks, lease, saved_set};
 use crate::refusal::of_field;
 use crate::time::Time;
-use lambda_lock::LONGEST_LEASE;
+use lambda_lock::MAX_LEASE;
 use lambda_lock_functions::{Failure, Fields};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(crate) async fn run(request: Request, time: &Time, deps: &Deps) -> Result<Va
     let Request { lock, lease } = request;
     // Another copy of the lock may have written a longer lease, which is kept. So the budget allows
     // the longest lease.
-    let budget = time.waiting(Duration::ZERO, LONGEST_LEASE);
+    let budget = time.waiting(Duration::ZERO, MAX_LEASE);
     let renewed = match lock {
         Locks::One(LockJson { token, data }) => {
             let lock = deps.locks.resume(token).lease(lease).within(&budget).await;

@@ -5,14 +5,14 @@
 
 use crate::time::epoch_millis;
 use hmac::{Hmac, KeyInit, Mac};
-use lambda_lock::{LONGEST_LEASE, Observation};
+use lambda_lock::{MAX_LEASE, Observation};
 use lambda_lock_functions::{ConfigError, Environment, flag, optional};
 use serde_json::Value;
 use sha2::Sha256;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-const MAX_LEASE: &str = "MAX_LEASE_SECONDS";
+const MAX_LEASE_VARIABLE: &str = "MAX_LEASE_SECONDS";
 const MAX_WAITED: &str = "MAX_WAITED_SECONDS";
 const KEYS: &str = "LOCK_HMAC_KEYS";
 const REQUIRED: &str = "LOCK_HMAC_REQUIRED";
@@ -20,9 +20,9 @@ const SHOW_OWNERS: &str = "SHOW_OWNERS";
 
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The fewest bytes of a key: as many as the hash has (RFC 2104, section 3).
-const SHORTEST_KEY: usize = 32;
+const MIN_KEY_BYTES: usize = 32;
 /// One that signs, and one that is on its way out or in.
-const MOST_KEYS: usize = 2;
+const MAX_KEYS: usize = 2;
 /// How many characters of a hash stand for an owner.
 const SHOWN: usize = 16;
 
@@ -46,7 +46,7 @@ pub(crate) enum NotOurs {
 
 impl Trust {
     pub(crate) fn read(environment: &Environment<'_>) -> Result<Self, ConfigError> {
-        let longest_lease = seconds(environment, MAX_LEASE, A_DAY.min(LONGEST_LEASE))?;
+        let longest_lease = seconds(environment, MAX_LEASE_VARIABLE, A_DAY.min(MAX_LEASE))?;
         Ok(Self {
             longest_lease,
             longest_waited: seconds(environment, MAX_WAITED, longest_lease)?,
@@ -130,9 +130,9 @@ fn now() -> u64 {
 
 fn seconds(environment: &Environment<'_>, name: &str, default: Duration) -> Result<Duration, ConfigError> {
     let Some(text) = optional(environment, name)? else { return Ok(default) };
-    let seconds = text.parse().ok().filter(|seconds| (1..=LONGEST_LEASE.as_secs()).contains(seconds));
+    let seconds = text.parse().ok().filter(|seconds| (1..=MAX_LEASE.as_secs()).contains(seconds));
     seconds.map(Duration::from_secs).ok_or_else(|| {
-        let most = LONGEST_LEASE.as_secs();
+        let most = MAX_LEASE.as_secs();
         ConfigError::new(format!("{name} is {text:?}: give a whole number of seconds from 1 to {most}"))
     })
 }
@@ -141,9 +141,9 @@ fn keys(environment: &Environment<'_>) -> Result<Vec<Hmac<Sha256>>, ConfigError>
     let text = optional(environment, KEYS)?.unwrap_or_default();
     let texts: Vec<&str> = text.split(',').map(str::trim).filter(|key| !key.is_empty()).collect();
     // The keys are secrets, so the sentence does not quote them.
-    if texts.len() > MOST_KEYS || texts.iter().any(|key| key.len() < SHORTEST_KEY) {
+    if texts.len() > MAX_KEYS || texts.iter().any(|key| key.len() < MIN_KEY_BYTES) {
         return Err(ConfigError::new(format!(
-            "{KEYS} cannot be used: give one key, or two separated by a comma, each of {SHORTEST_KEY} bytes or more, such \
+            "{KEYS} cannot be used: give one key, or two separated by a comma, each of {MIN_KEY_BYTES} bytes or more, such \
              as openssl rand -hex 32 makes"
         )));
     }

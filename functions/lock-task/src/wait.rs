@@ -4,8 +4,8 @@ use crate::deps::Deps;
 use crate::lock::{new_key, resolved};
 use crate::observed::Observed;
 use crate::wanted::Wanted;
-use lambda_lock::{LONGEST_NAME, LockKey, Observation};
-use lambda_lock_functions::{Failure, Fields, LONGEST_TASK_TOKEN, Waker};
+use lambda_lock::{LockKey, MAX_NAME_BYTES, Observation};
+use lambda_lock_functions::{Failure, Fields, MAX_TASK_TOKEN_BYTES, Waker};
 use serde_json::{Value, json};
 
 /// `{"action":"wait","key":…,"observation":…,"waitedSeconds":…,"taskToken":…}`, and optionally `execution`.
@@ -25,8 +25,8 @@ impl Request {
         let request = Self {
             key,
             ticket: observed.one.as_ref().and_then(Observation::ticket),
-            task_token: fields.name("taskToken", LONGEST_TASK_TOKEN)?,
-            execution: fields.optional_name("execution", LONGEST_NAME)?,
+            task_token: fields.name("taskToken", MAX_TASK_TOKEN_BYTES)?,
+            execution: fields.optional_name("execution", MAX_NAME_BYTES)?,
         };
         resolved(&fields, "taskToken", &request.task_token)?;
         request.execution.iter().try_for_each(|execution| resolved(&fields, "execution", execution))?;

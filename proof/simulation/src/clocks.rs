@@ -13,10 +13,10 @@ const MILLION: u64 = 1_000_000;
 pub(crate) const EPOCH: Duration = Duration::from_secs(1_800_000_000);
 const EPOCH_NANOS: Nanos = EPOCH.as_nanos() as Nanos;
 /// By how much a wall clock that comes from a snapshot is behind: so much that any response shows it.
-const LEAST_BEHIND: Duration = Duration::from_secs(60);
-pub(crate) const MOST_BEHIND: Duration = Duration::from_secs(7200);
+const MIN_BEHIND: Duration = Duration::from_secs(60);
+pub(crate) const MAX_BEHIND: Duration = Duration::from_secs(7200);
 /// Two clocks at the two ends differ in rate by a little less than 5 %.
-const MOST_DRIFT: i64 = 24_000;
+const MAX_DRIFT: i64 = 24_000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Clocks {
@@ -40,9 +40,9 @@ impl Clocks {
         let fast = match (faults.drift, rng.u8(..4)) {
             (false, _) => 0,
             // Mistakes show at the two ends.
-            (true, 0) => -MOST_DRIFT,
-            (true, 1) => MOST_DRIFT,
-            (true, _) => rng.i64(-MOST_DRIFT..=MOST_DRIFT),
+            (true, 0) => -MAX_DRIFT,
+            (true, 1) => MAX_DRIFT,
+            (true, _) => rng.i64(-MAX_DRIFT..=MAX_DRIFT),
         };
         if faults.behind && rng.bool() {
             let behind = hours(rng);
@@ -109,5 +109,5 @@ impl Clocks {
 }
 
 fn hours(rng: &mut Rng) -> Nanos {
-    rng.u64(LEAST_BEHIND.as_nanos() as Nanos..=MOST_BEHIND.as_nanos() as Nanos)
+    rng.u64(MIN_BEHIND.as_nanos() as Nanos..=MAX_BEHIND.as_nanos() as Nanos)
 }

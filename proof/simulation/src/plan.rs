@@ -1,6 +1,6 @@
 //! What one seed decides beforehand: clocks, sizes, and how strong each fault is.
 
-use crate::clocks::MOST_BEHIND;
+use crate::clocks::MAX_BEHIND;
 use crate::several;
 use fastrand::Rng;
 use lambda_lock::Dialect;
@@ -240,7 +240,7 @@ impl Plan {
     pub(crate) fn disagreement(&self) -> u64 {
         // One millisecond for rounding.
         let skew = self.skew.as_nanos() as u64 + 1_000_000;
-        let behind = if self.clocks.behind { MOST_BEHIND.as_nanos() as u64 } else { 0 };
+        let behind = if self.clocks.behind { MAX_BEHIND.as_nanos() as u64 } else { 0 };
         // If clocks are corrected by the `Date` header: its resolution of one second, and the time that the response
         // travels.
         if self.clocks.beyond_bounds { skew * 20 + 2_500_000_000 } else { skew + behind }

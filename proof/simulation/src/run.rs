@@ -85,7 +85,7 @@ impl Wake for Woken {
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Some hundred times as many events as a seed usually has. A run that does not end must fail instead of hang.
-const MOST_EVENTS: u64 = 1_000_000;
+const MAX_EVENTS: u64 = 1_000_000;
 
 struct Simulation {
     world: World,
@@ -103,7 +103,7 @@ impl Simulation {
             if state.ledger.violation.is_some() {
                 break;
             }
-            if happened > MOST_EVENTS {
+            if happened > MAX_EVENTS {
                 state.ledger.violate(Invariant::RunEnds, format!("the run has not ended after {happened} events"));
                 break;
             }

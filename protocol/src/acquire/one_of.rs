@@ -44,7 +44,7 @@ use std::time::Duration;
 const SAMPLE: usize = 5;
 
 /// How often the release of a place that was left is sent.
-const MOST_RELEASES: u32 = 3;
+const MAX_RELEASES: u32 = 3;
 
 /// The places of which one is wanted.
 #[derive(Clone, Debug)]
@@ -287,7 +287,7 @@ impl AcquiringOne<'_> {
         ended: Result<AcquiredPlace, Failure>,
     ) -> Result<AcquiredPlace, FailedAcquire> {
         for (place, attempt) in &self.left {
-            for _ in 0..MOST_RELEASES {
+            for _ in 0..MAX_RELEASES {
                 let now = port.now();
                 let action = Action::release_of_attempt(*attempt, now.wall.millis);
                 let (_, reply) = port.write(&now, Request::alone(self.wanted.places.key(*place), action)).await;

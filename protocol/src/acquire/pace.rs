@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Contenders that may take a row at the same moment come at slightly different times.
 const JITTER: Duration = Duration::from_millis(20);
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const MIN_PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(super) struct Pace {
@@ -28,6 +28,6 @@ impl Pace {
         usual: impl FnOnce(&mut Backoff, &mut P) -> Duration,
     ) -> Duration {
         let jitter = JITTER.mul_f64(port.random_fraction());
-        usual(&mut self.poll, port).min(due_in.saturating_add(jitter)).min(now.wait_left).max(SHORTEST_PAUSE)
+        usual(&mut self.poll, port).min(due_in.saturating_add(jitter)).min(now.wait_left).max(MIN_PAUSE)
     }
 }

@@ -12,7 +12,7 @@
 use super::options::Queueing;
 use crate::clock_bounds::{ClockBounds, DEFAULT_SKEW};
 use crate::instants::{Instants, millis_rounded_up};
-use crate::lease::LONGEST_LEASE;
+use crate::lease::MAX_LEASE;
 use crate::line::{HoldTimes, Line};
 use crate::observation::HolderWatch;
 use crate::port::{Now, Port};
@@ -33,16 +33,16 @@ const UNKNOWN: Duration = Duration::from_millis(20);
 /// The time for which each of those ahead is waited for: this, with two pauses and two requests of the first in line, as long as
 /// they are when the holder has just become late.
 const SLOT: Duration = Duration::from_millis(30);
-const LONGEST_SLOT: Duration = Duration::from_millis(600);
+const MAX_SLOT: Duration = Duration::from_millis(600);
 /// While a caller that sleeps is in line, a free lock is left to those ahead for at least this time: enough to wake it, for the
 /// next step of its workflow, and for a cold start.
 const SLEEPERS_SLOT: Duration = Duration::from_millis(1_500);
 /// How many of those behind the first one look after each turn.
 const NEXT_ONES: u32 = 3;
 /// How many looks at a late holder are Claims in turn.
-const MOST_CLAIMS: u16 = 4;
+const MAX_CLAIMS: u16 = 4;
 /// The longest pause, unless the turns are long and regular.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// A lock that was released before this epoch millisecond is deserted: nobody in line has come for it.
 pub(super) fn deserted_before(now: &Now, bounds: &ClockBounds) -> u64 {
@@ -234,7 +234,7 @@ impl Waiter {
         let due_in = times.mean.saturating_add(self.round_trip.min(SLOT)).saturating_sub(age);
         if !due_in.is_zero() {
             // This holder may be done much sooner than the others were, and those behind wait for two short pauses of the first one.
-            let longest = if times.are_regular() { LONGEST_PAUSE.max(times.mean / 4) } else { GAPS.1 * 2 };
+            let longest = if times.are_regular() { MAX_PAUSE.max(times.mean / 4) } else { GAPS.1 * 2 };
             return if due_in > early { (due_in - early).min(longest) } else { due_in.min(GAPS.1) };
         }
         let growth = 1.5_f64.powi(self.late_looks.min(20).into());
@@ -248,7 +248,7 @@ impl Waiter {
         let Some(times) = self.times else {
             // This turn is at least as long as it has been so far. Whoever expects more may come too late.
             let expected = age.max(UNKNOWN).saturating_mul(ahead);
-            return expected.max(UNKNOWN.saturating_mul(places)).min(LONGEST_PAUSE);
+            return expected.max(UNKNOWN.saturating_mul(places)).min(MAX_PAUSE);
         };
         let turn = times.mean.saturating_add(self.round_trip * 3 / 2);
         let present = if age > times.mean { (age - times.mean) / 2 } else { times.mean - age };
@@ -257,7 +257,7 @@ impl Waiter {
         } else {
             Duration::ZERO
         };
-        let longest = if times.are_regular() { LONGEST_PAUSE.max(turn.saturating_mul(4)) } else { LONGEST_PAUSE };
+        let longest = if times.are_regular() { MAX_PAUSE.max(turn.saturating_mul(4)) } else { MAX_PAUSE };
         let expected = turn.saturating_mul(ahead).saturating_add(present).saturating_sub(early);
         // The next ones look whether those ahead have come. Otherwise nobody would notice that the first one is gone.
         let slots = self.slot(record).saturating_mul(ahead);
@@ -274,7 +274,7 @@ impl Waiter {
         let is_due = age + self.round_trip >= times.mean || times.are_regular() && age + times.spread >= times.mean;
         let is_first = line.served.is_some() && line.ahead_of(ticket) == 0;
         // A holder that is very late is read, since a refused write costs more.
-        let claims = is_first && is_due && self.late_looks <= MOST_CLAIMS && record.freeze_reason.is_none();
+        let claims = is_first && is_due && self.late_looks <= MAX_CLAIMS && record.freeze_reason.is_none();
         claims.then_some((ticket, line.served >= Some(ticket)))
     }
 
@@ -287,13 +287,13 @@ impl Waiter {
         let seen = self.grant.filter(|(token, _)| Some(*token) == record.token);
         let seen = seen.map_or(Duration::ZERO, |(_, since)| now.instants.longest_since(since));
         // More than the longest time, so that such a holder is late and not due at once again and again.
-        Duration::from_millis(by_wall_clock).max(seen).min(LONGEST_LEASE * 2)
+        Duration::from_millis(by_wall_clock).max(seen).min(MAX_LEASE * 2)
     }
 
     /// For how long a free lock is left to each of those ahead. Where the row has no times, the first in line may know none.
     fn slot(&self, record: &Record) -> Duration {
         let gap = if record.believable_hold_times().is_some() { self.gap() } else { GAPS.1 };
-        ((gap + self.round_trip) * 2 + SLOT).min(LONGEST_SLOT)
+        ((gap + self.round_trip) * 2 + SLOT).min(MAX_SLOT)
     }
 
     /// The pause between two looks at a holder that should be done.

@@ -2,7 +2,7 @@
 
 use super::line::NOBODY_WAITS;
 use super::{Expression, Returns};
-use crate::attributes::{AttributesChange, EarlierNames, MOST_ATTRIBUTES, list, listed};
+use crate::attributes::{AttributesChange, EarlierNames, MAX_ATTRIBUTES, list, listed};
 use crate::request::{LineRule, NewGrant, NextToken, OnceClaim};
 use crate::schema::{ATTRIBUTE_NAMES, Schema};
 use crate::version::OURS;
@@ -42,7 +42,7 @@ macro_rules! placeholders {
 }
 
 /// For each additional attribute: the placeholders of its name and its value, and of the name of one to remove.
-static ATTRIBUTES: [(&str, &str, &str); MOST_ATTRIBUTES] =
+static ATTRIBUTES: [(&str, &str, &str); MAX_ATTRIBUTES] =
     placeholders!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
 
 impl Expression {

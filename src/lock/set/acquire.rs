@@ -1,6 +1,6 @@
 //! Acquire of several locks: the options of the caller, and what the result means.
 
-use super::{HeldLocks, LockSet, MOST_LOCKS};
+use super::{HeldLocks, LockSet, MAX_LOCKS};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::call::Call;
@@ -198,9 +198,9 @@ pub(in crate::lock) fn check_distinct(engine: &Engine, keys: &[LockKey]) -> Resu
 }
 
 pub(super) fn check_count(keys: usize) -> Result<(), Error> {
-    if keys == 0 || keys > MOST_LOCKS {
+    if keys == 0 || keys > MAX_LOCKS {
         return Err(Invalid::new(format!(
-            "a call acquires 1 to {MOST_LOCKS} locks, but {keys} keys were given: lock what they have in common, or a \
+            "a call acquires 1 to {MAX_LOCKS} locks, but {keys} keys were given: lock what they have in common, or a \
              part of them at a time"
         ))
         .into());

@@ -47,7 +47,7 @@ use std::time::Duration;
 pub struct AcquireInOrder<'a>(AcquireAllRequest<'a, Waiting>);
 
 /// After so many renewals in a row that were applied too late for their lease, the lease is too short for the response times.
-const MOST_LATE: u32 = 5;
+const MAX_LATE: u32 = 5;
 
 /// How long after a renewal that came too late the next one is sent.
 const PAUSE: Duration = Duration::from_millis(25);
@@ -181,7 +181,7 @@ impl AcquireInOrder<'_> {
                 Ok(()) => return Ok(Round::Granted(locks)),
                 Err(error) if error.is_out_of_time() => {
                     late += 1;
-                    if late >= MOST_LATE || self.0.wait()?.is_zero() {
+                    if late >= MAX_LATE || self.0.wait()?.is_zero() {
                         let took = clock.now().longest_since(began);
                         let lease = locks.iter().map(Lock::believed_lease).min().unwrap_or_default();
                         let error = Error::lease_too_short(&self.0.named(), lease, took);
@@ -301,7 +301,7 @@ async fn keep_one_renewed(clock: &SharedClock, lock: &mut Lock) -> Error {
             Err(error) if error.is_out_of_time() => late += 1,
             _ => late = 0,
         }
-        if late >= MOST_LATE {
+        if late >= MAX_LATE {
             let took = clock.now().longest_since(began);
             return Error::lease_too_short(&[lock.key()], lock.believed_lease(), took);
         }

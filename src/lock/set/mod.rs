@@ -23,10 +23,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// How many locks one call acquires at most.
-pub const MOST_LOCKS: usize = 25;
+pub const MAX_LOCKS: usize = 25;
 
 /// How many requests of a set are in flight at once.
-const MOST_IN_FLIGHT: usize = 8;
+const MAX_IN_FLIGHT: usize = 8;
 
 /// Marks locks that one transaction acquired, all or none.
 #[derive(Debug)]
@@ -257,7 +257,7 @@ async fn at_once<'a, T: Send + 'a>(tasks: impl IntoIterator<Item = Task<'a, T>>)
     // One that takes long must not delay more than it has to, so the next one does not wait for its turn.
     let tasks: Vec<_> =
         tasks.into_iter().enumerate().map(|(index, task)| task.map(move |done| (index, done))).collect();
-    let mut done: Vec<_> = stream::iter(tasks).buffer_unordered(MOST_IN_FLIGHT).collect().await;
+    let mut done: Vec<_> = stream::iter(tasks).buffer_unordered(MAX_IN_FLIGHT).collect().await;
     done.sort_by_key(|(index, _)| *index);
     done.into_iter().map(|(_, done)| done).collect()
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub const OWNER: &str = "$states.context.Execution.Id & '/' & $states.context.Execution.RedriveCount";
 
 /// How many seconds a `Wait` may last at most. Step Functions has the same limit.
-const LONGEST_PAUSE: u64 = 99_999_999;
+const MAX_PAUSE: u64 = 99_999_999;
 
 /// What a state machine wants to lock, and how.
 #[derive(Clone, Debug)]
@@ -155,9 +155,9 @@ impl Options {
             _ => {}
         }
         Lease::check(*lease)?;
-        if !(1..=LONGEST_PAUSE).contains(poll_seconds) {
+        if !(1..=MAX_PAUSE).contains(poll_seconds) {
             return Err(Error::new(format!(
-                "the pause between two looks must have 1 to {LONGEST_PAUSE} whole seconds; got {poll_seconds}"
+                "the pause between two looks must have 1 to {MAX_PAUSE} whole seconds; got {poll_seconds}"
             )));
         }
         for state in [first_step, second_step] {

@@ -27,9 +27,9 @@ const REFUSED: &str = "DynamoDB.ConditionalCheckFailedException";
 /// How many seconds a state waits for one response.
 pub(crate) const RESPONSE_SECONDS: u64 = 10;
 /// The most characters of an error that are kept. A state's data has a limit, and nothing catches what exceeds it.
-const LONGEST_CAUSE: u64 = 2_000;
+const MAX_CAUSE: u64 = 2_000;
 /// With `--poll claim`: how many claims in a row may have no response.
-const MOST_UNANSWERED: u64 = 7;
+const MAX_UNANSWERED: u64 = 7;
 
 const LOCK: &str = "Lock";
 /// With `--poll claim`: every claim after the first.
@@ -90,7 +90,7 @@ pub(crate) fn acquire(options: &Options) -> Result<Object, Error> {
     let goes = |next: &str, state: &str| Object::new().with("Condition", is(next)).with("Next", state);
     // What such a claim was granted after all is taken.
     let too_many = format!(
-        "$unanswered >= {MOST_UNANSWERED} and ($look.next = '{}' or $look.next = '{}')",
+        "$unanswered >= {MAX_UNANSWERED} and ($look.next = '{}' or $look.next = '{}')",
         look::CLAIM,
         look::WAIT
     );
@@ -237,7 +237,7 @@ pub(crate) fn caught<const N: usize>(errors: [&str; N], next: &str) -> Object {
 /// Keeps the error for the state that fails.
 fn failure() -> Object {
     let cause =
-        format!("$exists($states.errorOutput.Cause) ? $substring($states.errorOutput.Cause, 0, {LONGEST_CAUSE}) : ''");
+        format!("$exists($states.errorOutput.Cause) ? $substring($states.errorOutput.Cause, 0, {MAX_CAUSE}) : ''");
     let failure = Object::new().with("Error", query("$states.errorOutput.Error")).with("Cause", query(&cause));
     Object::new().with("failure", failure)
 }

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// The longest pause between two tries.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn acquire(locks: &LockClient, options: &AcquireOptions) -> Result<ExitCode, Failure> {
     screen::has_standard_output().map_err(Failure::Unprinted)?;
@@ -189,7 +189,7 @@ impl<'a> Waiting<'a> {
 
     fn pause_of_try(&self) -> Option<Duration> {
         let left = self.how.wait.saturating_sub(self.begun.elapsed());
-        let pause = LONGEST_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0);
+        let pause = MAX_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0);
         (!left.is_zero()).then_some(pause.min(left))
     }
 }

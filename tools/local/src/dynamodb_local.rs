@@ -17,7 +17,7 @@ use tokio::process::Child;
 /// The variable that permits tests to be skipped because Java is missing.
 const WITHOUT_JAVA: &str = "LAMBDA_LOCK_WITHOUT_JAVA";
 /// How long Java may take to start serving on a busy machine.
-const LONGEST_START: Duration = Duration::from_secs(120);
+const MAX_START: Duration = Duration::from_secs(120);
 
 /// DynamoDB Local on a loopback port of this machine, with its tables in memory.
 ///
@@ -55,9 +55,9 @@ impl DynamoDbLocal {
         let jars = tokio::task::spawn_blocking(fetched).await??;
         let mut serving = serve(&jars)?;
         let output = serving.stdout.take().context("DynamoDB Local has no standard output")?;
-        let port = tokio::time::timeout(LONGEST_START, port_in(BufReader::new(output)))
+        let port = tokio::time::timeout(MAX_START, port_in(BufReader::new(output)))
             .await
-            .with_context(|| format!("DynamoDB Local was not ready within {LONGEST_START:?}"))??;
+            .with_context(|| format!("DynamoDB Local was not ready within {MAX_START:?}"))??;
         Ok(Some(Self { endpoint: format!("http://127.0.0.1:{port}"), _serving: serving }))
     }
 

@@ -16,7 +16,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 /// How long a program may take until it says where it serves. It is many times what it takes on a busy machine.
-const LONGEST_START: Duration = Duration::from_secs(60);
+const MAX_START: Duration = Duration::from_secs(60);
 
 /// An embedded DynamoDB on a loopback port of this machine.
 ///
@@ -86,9 +86,9 @@ impl LocalDynamoDb {
         let mut process = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
         let said = process.stdout.take().context("the process has no output")?;
         let mut said = BufReader::new(said).lines();
-        let endpoint = tokio::time::timeout(LONGEST_START, said.next_line())
+        let endpoint = tokio::time::timeout(MAX_START, said.next_line())
             .await
-            .with_context(|| format!("{} said nothing within {LONGEST_START:?}", program.display()))??
+            .with_context(|| format!("{} said nothing within {MAX_START:?}", program.display()))??
             .unwrap_or_default();
         ensure!(endpoint.starts_with("http://"), "{} said {endpoint:?} and no endpoint", program.display());
         Ok(Self { endpoint, _serving: Box::new(process) })

@@ -14,16 +14,16 @@ use std::sync::{Arc, Mutex, Once, Weak};
 use std::time::{Duration, Instant};
 
 /// How long a test may run by the machine's own clock. It is many times the time of the slowest test.
-const LONGEST_TEST: Duration = Duration::from_secs(600);
+const MAX_TEST: Duration = Duration::from_secs(600);
 
 /// The variable that sets another limit in seconds, for a machine that is much slower.
 const LIMIT_VARIABLE: &str = "LAMBDA_LOCK_LONGEST_TEST";
 
 /// How long a test may wait in virtual time, when nothing else is left to do. It is many times the longest wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(2 * 365 * 24 * 3600);
+const MAX_WAIT: Duration = Duration::from_secs(2 * 365 * 24 * 3600);
 
 /// How many requests a process may send in one test. It is many times the number of the busiest one.
-const MOST_REQUESTS: usize = 20_000;
+const MAX_REQUESTS: usize = 20_000;
 
 /// Awaits a call that must end within this much virtual time.
 ///
@@ -94,7 +94,7 @@ pub async fn takes(bound: Range<Duration>, mut measured: impl AsyncFnMut() -> Du
 
 /// Stops a call that sends requests without end.
 pub(crate) fn check_number_of_requests(sent: usize, last: &dyn Debug) {
-    assert!(sent <= MOST_REQUESTS, "one process sent {sent} requests: does the call never end? The last one: {last:?}");
+    assert!(sent <= MAX_REQUESTS, "one process sent {sent} requests: does the call never end? The last one: {last:?}");
 }
 
 /// A running test. It has ended when this is dropped.
@@ -127,7 +127,7 @@ impl Running {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let test = Arc::downgrade(&running);
             runtime.spawn(async move {
-                tokio::time::sleep(LONGEST_WAIT).await;
+                tokio::time::sleep(MAX_WAIT).await;
                 if let Some(test) = test.upgrade() {
                     stop(&test.test, "waits for something that never happens");
                 }
@@ -140,7 +140,7 @@ impl Running {
 fn longest_test() -> Duration {
     match std::env::var(LIMIT_VARIABLE) {
         Ok(seconds) => Duration::from_secs(seconds.parse().expect("a number of seconds")),
-        Err(_) => LONGEST_TEST,
+        Err(_) => MAX_TEST,
     }
 }
 

@@ -2,7 +2,7 @@
 //! whose response has more than 256 KB, and then the lock stays held by a caller that does not know it.
 
 use super::{Function, acquire, with};
-use crate::lock::{LONGEST_ANSWER, LONGEST_DATA};
+use crate::lock::{MAX_ANSWER_BYTES, MAX_DATA_BYTES};
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock_functions::Failure;
 use lambda_lock_functions::test_support::{assert_failure, pause};
@@ -11,9 +11,9 @@ use std::time::Duration;
 
 /// The most bytes that fit into a DynamoDB item, without the rest of the row.
 const HUGE: usize = 380_000;
-const LONGEST_MESSAGE: usize = lambda_lock_functions::LONGEST_MESSAGE;
+const MAX_MESSAGE_BYTES: usize = lambda_lock_functions::MAX_MESSAGE_BYTES;
 /// The most bytes of a text from a request or a row that an error quotes.
-const LONGEST_QUOTE: usize = 64;
+const MAX_QUOTE_BYTES: usize = 64;
 
 fn huge() -> String {
     "x".repeat(HUGE)
@@ -27,12 +27,12 @@ fn longest_run(text: &str, of: char) -> usize {
 #[track_caller]
 fn assert_small(what: &str, result: &Result<Value, Failure>) {
     match result {
-        Ok(answer) => assert!(answer.to_string().len() <= LONGEST_ANSWER, "{what}: {}", answer.to_string().len()),
+        Ok(answer) => assert!(answer.to_string().len() <= MAX_ANSWER_BYTES, "{what}: {}", answer.to_string().len()),
         Err(failure) => {
             let message = failure.message();
-            assert!(message.len() <= LONGEST_MESSAGE, "{what}: {} bytes", message.len());
-            assert!(longest_run(&message, 'x') <= LONGEST_QUOTE, "{what}: {message}");
-            assert!(longest_run(&message, 'k') <= LONGEST_QUOTE, "{what}: {message}");
+            assert!(message.len() <= MAX_MESSAGE_BYTES, "{what}: {} bytes", message.len());
+            assert!(longest_run(&message, 'x') <= MAX_QUOTE_BYTES, "{what}: {message}");
+            assert!(longest_run(&message, 'k') <= MAX_QUOTE_BYTES, "{what}: {message}");
         }
     }
 }
@@ -142,7 +142,7 @@ async fn many_long_keys_and_a_long_owner_leave_no_large_answer_and_no_large_erro
     let request = |keys: &[String], owner: &str| json!({ "action": "acquire", "keys": keys, "owner": owner, "leaseSeconds": 300 });
     let long = keys(20, "k");
     let lock = function.answer(request(&long, &"x".repeat(2048))).await["lock"].clone();
-    assert!(lock.to_string().len() <= LONGEST_ANSWER, "{}", lock.to_string().len());
+    assert!(lock.to_string().len() <= MAX_ANSWER_BYTES, "{}", lock.to_string().len());
     for when in ["fail", "report", "failWithReport"] {
         let refused = function.call(with(request(&long, "me"), json!({ "whenHeld": when }))).await;
         assert_small(when, &refused);
@@ -178,25 +178,25 @@ async fn a_text_is_cut_between_two_characters() {
 #[tokio::test]
 async fn data_of_more_than_32_kb_is_an_invalid_request() {
     let function = Function::start().await;
-    for data in ["x".repeat(LONGEST_DATA + 1), "x".repeat(500_000)] {
+    for data in ["x".repeat(MAX_DATA_BYTES + 1), "x".repeat(500_000)] {
         let refused = function.call(with(acquire("me"), json!({ "data": data }))).await;
         assert!(refused.as_ref().unwrap_err().message().starts_with("data "), "{refused:?}");
         assert_failure(refused, "InvalidRequest", "at most 32768");
     }
     assert_eq!(function.server.row("customer-7").await, None, "no request was sent");
-    let data = "x".repeat(LONGEST_DATA);
+    let data = "x".repeat(MAX_DATA_BYTES);
     let answer = function.answer(with(acquire("me"), json!({ "data": data }))).await;
     assert_eq!((&answer["lock"]["data"], answer.get("dataOmitted")), (&json!(data), None));
 }
 
 #[tokio::test]
 async fn a_larger_payload_on_the_row_is_left_out_and_the_answer_says_so() {
-    let small = AttributeValue::B(vec![b'x'; LONGEST_DATA].into());
-    let large = AttributeValue::B(vec![b'x'; LONGEST_DATA + 1].into());
+    let small = AttributeValue::B(vec![b'x'; MAX_DATA_BYTES].into());
+    let large = AttributeValue::B(vec![b'x'; MAX_DATA_BYTES + 1].into());
     // Each byte becomes a replacement character of three bytes.
-    let no_text = AttributeValue::B(vec![0xff; LONGEST_DATA / 2].into());
+    let no_text = AttributeValue::B(vec![0xff; MAX_DATA_BYTES / 2].into());
     // Each byte becomes six bytes in JSON.
-    let escaped = AttributeValue::B(vec![1; LONGEST_DATA].into());
+    let escaped = AttributeValue::B(vec![1; MAX_DATA_BYTES].into());
     for (data, omitted) in [(small, false), (large, true), (no_text, true), (escaped, true)] {
         let function = Function::start().await;
         let lock = function.lock("somebody").await;
@@ -206,7 +206,7 @@ async fn a_larger_payload_on_the_row_is_left_out_and_the_answer_says_so() {
         assert_eq!(answer["acquired"], true);
         assert_eq!(answer.get("dataOmitted"), omitted.then_some(&Value::Bool(true)));
         assert_eq!(answer["lock"].get("data").is_none(), omitted);
-        assert!(answer.to_string().len() <= LONGEST_ANSWER);
+        assert!(answer.to_string().len() <= MAX_ANSWER_BYTES);
         assert_eq!(function.server.row("customer-7").await.unwrap()["data"], data, "the row keeps its payload");
         let renewed = function.answer(json!({ "action": "renew", "lock": answer["lock"], "leaseSeconds": 300 })).await;
         assert_eq!(renewed["lock"].get("data"), answer["lock"].get("data"));
@@ -288,7 +288,7 @@ async fn a_report_in_a_message_leaves_out_attributes_that_do_not_fit_and_keeps_t
 
     let failure = function.call(with(acquire("me"), json!({ "whenHeld": "failWithReport" }))).await.unwrap_err();
 
-    assert!(failure.message().len() <= LONGEST_MESSAGE, "{} bytes", failure.message().len());
+    assert!(failure.message().len() <= MAX_MESSAGE_BYTES, "{} bytes", failure.message().len());
     let told: Value = serde_json::from_str(&failure.message()).unwrap();
     assert_eq!((&told["holder"]["attributesOmitted"], told["holder"].get("attributes")), (&true.into(), None));
     assert!(told["observation"].is_object(), "{told}");

@@ -16,9 +16,9 @@ use std::fmt::Debug;
 /// The error names that a caller may get, see `docs/errors.md`.
 const ERRORS: [&str; 5] = ["LockHeld", "LockLost", "InvalidRequest", "InvalidRecord", "LockTableError"];
 /// The largest response that Step Functions accepts from a task, in bytes.
-const LARGEST_ANSWER: usize = 256 * 1024;
+const MAX_ANSWER_BYTES: usize = 256 * 1024;
 /// The largest `data` in a response, in bytes.
-const LARGEST_DATA: usize = 32 * 1024;
+const MAX_DATA_BYTES: usize = 32 * 1024;
 
 /// Draws this many cases, times the factor in the environment. Reports the smallest case that fails.
 #[track_caller]
@@ -142,9 +142,9 @@ fn unknown() -> BoxedStrategy<Field> {
 }
 
 /// The longest lease that a request may ask for.
-const LONGEST_ASKED: f64 = 86_400.0;
+const MAX_ASKED: f64 = 86_400.0;
 /// The longest lease that a lock may have.
-const LONGEST_HELD: f64 = 31_622_400.0;
+const MAX_HELD: f64 = 31_622_400.0;
 
 fn lease(longest: f64) -> BoxedStrategy<Field> {
     seconds("leaseSeconds", true, 1e-9, longest)
@@ -159,7 +159,7 @@ fn lock() -> BoxedStrategy<(Value, Vec<String>)> {
         name("owner", true),
         version,
         whole("fencingToken"),
-        lease(LONGEST_HELD),
+        lease(MAX_HELD),
         whole("leaseEndsAt"),
         text("data"),
         unknown(),
@@ -172,7 +172,7 @@ fn events() -> BoxedStrategy<(Value, Vec<String>)> {
     let asks = vec![
         name("key", true),
         name("owner", true),
-        lease(LONGEST_ASKED),
+        lease(MAX_ASKED),
         seconds("waitSeconds", false, 0.0, 1e15),
         field(
             "whenHeld",
@@ -201,7 +201,7 @@ fn events() -> BoxedStrategy<(Value, Vec<String>)> {
     };
     prop_oneof![
         2 => object(asks).prop_map(with_action("acquire")),
-        1 => holds("renew", vec![lease(LONGEST_ASKED), unknown()]),
+        1 => holds("renew", vec![lease(MAX_ASKED), unknown()]),
         1 => holds("release", vec![unknown()]),
     ]
     .boxed()
@@ -298,7 +298,8 @@ fn rows() -> impl Strategy<Value = Vec<(&'static str, AttributeValue)>> {
     let versions = vec!["v1", "ll1-odd", "ll1-", "ll1-0123456789ab4def8123456789abcdef-01a31848b8000000000000000001"];
     let leases =
         vec!["20000", "20s", "0", "340282366920938463463374607431768211.999us", "18446744073709551615", "soon"];
-    let data = prop::sample::select(vec![0, 7, LARGEST_DATA - 1, LARGEST_DATA, LARGEST_DATA + 1, 100_000, 150_000]);
+    let data =
+        prop::sample::select(vec![0, 7, MAX_DATA_BYTES - 1, MAX_DATA_BYTES, MAX_DATA_BYTES + 1, 100_000, 150_000]);
     let data = data.prop_map(|bytes| AttributeValue::B(vec![b'x'; bytes].into()));
     let there = |name, value: BoxedStrategy<AttributeValue>| prop_oneof![5 => value.prop_map(move |value| Some((name, value))), 1 => Just(None)];
     (
@@ -342,12 +343,12 @@ async fn ask(
         }
     };
     let bytes = answer.to_string().len();
-    prop_assert!(bytes <= LARGEST_ANSWER, "an answer of {} bytes", bytes);
+    prop_assert!(bytes <= MAX_ANSWER_BYTES, "an answer of {} bytes", bytes);
     if answer["acquired"] != json!(true) {
         return Ok(());
     }
     let data = row.iter().find_map(|(name, value)| value.as_b().ok().filter(|_| *name == "data"));
-    let short = data.map(|data| data.as_ref()).filter(|data| data.len() <= LARGEST_DATA);
+    let short = data.map(|data| data.as_ref()).filter(|data| data.len() <= MAX_DATA_BYTES);
     let answered = answer["lock"].get("data").and_then(Value::as_str).map(str::as_bytes);
     prop_assert_eq!(answered.map(<[u8]>::len), short.map(<[u8]>::len), "bytes of data");
     let omitted = answer.to_string().contains("\"dataOmitted\":true");
@@ -368,7 +369,7 @@ fn the_response_is_short_and_reports_what_is_wrong_for_any_row() {
 #[tokio::test]
 async fn a_payload_of_any_size_never_makes_the_response_too_large_for_step_functions() {
     let function = Function::start().await;
-    for bytes in [0, LARGEST_DATA, LARGEST_DATA + 1, 390_000] {
+    for bytes in [0, MAX_DATA_BYTES, MAX_DATA_BYTES + 1, 390_000] {
         let row = [
             ("recordVersionNumber", AttributeValue::S("v1".to_owned())),
             ("ownerName", AttributeValue::S("other".to_owned())),
@@ -378,7 +379,7 @@ async fn a_payload_of_any_size_never_makes_the_response_too_large_for_step_funct
         ];
         put(&function, &row).await;
         let answer = function.answer(acquire("asker")).await;
-        assert!(answer.to_string().len() <= LARGEST_ANSWER, "{} bytes", answer.to_string().len());
+        assert!(answer.to_string().len() <= MAX_ANSWER_BYTES, "{} bytes", answer.to_string().len());
         assert_eq!(
             function.answer(json!({ "action": "release", "lock": answer["lock"] })).await,
             json!({ "released": true })

@@ -14,7 +14,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The pause between two requests: the first one, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// The part of the budget that is reserved for recording the charge.
 const TO_RECORD: Duration = Duration::from_secs(1);
 
@@ -71,7 +71,7 @@ impl Gateway {
             }
             tracing::warn!("{reason}; it is asked again");
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
             // Kept for the next round: the pause may last longer than planned, so that no time is left.
             unknown = Some(reason);
         }

@@ -1,7 +1,7 @@
 //! The request and the response.
 
 use crate::simulate::Simulate;
-use lambda_lock::LONGEST_SORT_KEY;
+use lambda_lock::MAX_SORT_KEY_BYTES;
 use lambda_lock_functions::{Failure, Fields};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 /// The prefix of the lock key of an order.
 pub(crate) const PREFIX: &str = "order/";
 /// With this limit, prefix and id fit into the partition key and into the sort key.
-const LONGEST_ID: usize = LONGEST_SORT_KEY - PREFIX.len();
+const MAX_ID_BYTES: usize = MAX_SORT_KEY_BYTES - PREFIX.len();
 
 /// An order. It is the payload of the idempotent work: all calls for one `orderId` must have the
 /// same payload.
@@ -50,7 +50,7 @@ impl Request {
     pub fn read(event: &RawValue) -> Result<Self, Failure> {
         let mut fields = Fields::of_event(event)?;
         let order = Order {
-            order_id: fields.name("orderId", LONGEST_ID)?,
+            order_id: fields.name("orderId", MAX_ID_BYTES)?,
             amount: amount(&mut fields)?,
             currency: currency(&mut fields)?,
         };

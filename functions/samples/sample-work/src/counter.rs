@@ -11,7 +11,7 @@ const GUARD: &str = "attribute_not_exists(lastToken) OR lastToken <= :token";
 const REFUSED: &str = "ConditionalCheckFailedException";
 
 /// The most writers that a counter remembers. An item of DynamoDB has at most 400 KB, and a writer's name up to 2 KB.
-pub(crate) const MOST_WRITERS: usize = 100;
+pub(crate) const MAX_WRITERS: usize = 100;
 
 /// A table of counters. `counter` is the key, `value` the count, `lastToken` the fence, and `writers` the last callers
 /// that counted.
@@ -40,7 +40,7 @@ impl Counters {
 
     /// Writes a counter. It may be repeated under the same grant. When the set of writers is full, it begins anew.
     pub(crate) async fn write(&self, counter: &str, token: u64, value: u64, writer: &str) -> Result<(), Failure> {
-        let most = AttributeValue::N(MOST_WRITERS.to_string());
+        let most = AttributeValue::N(MAX_WRITERS.to_string());
         let added = self
             .writing(counter, token, value, writer)
             .update_expression("SET #value = :value, lastToken = :token ADD writers :writer")

@@ -1,6 +1,6 @@
 //! The promises of a step, tested on an embedded DynamoDB.
 
-use crate::counter::MOST_WRITERS;
+use crate::counter::MAX_WRITERS;
 use crate::handler::{Deps, handler};
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
@@ -68,17 +68,17 @@ async fn a_counter_remembers_its_last_writers_up_to_a_bound() {
         let row = row.consistent_read(true).send().await.unwrap().item.unwrap();
         row["writers"].as_ss().unwrap().clone()
     };
-    for value in 1..=MOST_WRITERS + 1 {
+    for value in 1..=MAX_WRITERS + 1 {
         let added = step(&deps, "add", 1, json!({ "writer": format!("{value}") })).await.unwrap();
         assert_eq!(added, json!({ "value": value }));
         let writers = writers().await;
         assert!(writers.contains(&value.to_string()));
-        assert_eq!(writers.len(), if value > MOST_WRITERS { 1 } else { value }, "after {value}");
-        if value == MOST_WRITERS {
+        assert_eq!(writers.len(), if value > MAX_WRITERS { 1 } else { value }, "after {value}");
+        if value == MAX_WRITERS {
             assert_failure(step(&deps, "write", 0, json!({ "value": 7 })).await, "LockLost", "larger fencing token");
         }
     }
-    let again = json!({ "value": MOST_WRITERS + 1, "writer": "again" });
+    let again = json!({ "value": MAX_WRITERS + 1, "writer": "again" });
     step(&deps, "write", 1, again).await.unwrap();
     assert_eq!(writers().await.len(), 2);
 }

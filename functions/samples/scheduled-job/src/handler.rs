@@ -1,11 +1,11 @@
 //! Tries once to acquire the lock, runs the work and releases the lock. With `ONCE_PER_TICK` the work is also done once for
 //! each tick.
 
-use crate::tick::{self, LONGEST_TICK};
+use crate::tick::{self, MAX_TICK_BYTES};
 use crate::work::{WorkError, work};
 use lambda_lock::once::{Attempt, OnceState, Started};
 use lambda_lock::{
-    Budget, LONGEST_KEY, LONGEST_NAME, LONGEST_SORT_KEY, Lock, LockClient, LockKey, ReleaseOutcome, TryAcquired,
+    Budget, Lock, LockClient, LockKey, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_SORT_KEY_BYTES, ReleaseOutcome, TryAcquired,
 };
 use lambda_lock_functions::{
     AfterWork, Config, ConfigError, Environment, Event, Failure, beginning, flag, optional, quoted, within_lease,
@@ -29,9 +29,9 @@ impl Deps {
         let key = format!("job/{name}");
         // If the table has a sort key, it gets the same text.
         let sort_key = config.has_sort_key().then(|| key.clone());
-        let longest = if sort_key.is_some() { LONGEST_SORT_KEY } else { LONGEST_KEY };
+        let longest = if sort_key.is_some() { MAX_SORT_KEY_BYTES } else { MAX_KEY_BYTES };
         let once_per_tick = flag(environment, "ONCE_PER_TICK")?.unwrap_or(false);
-        let longest = if once_per_tick { longest - LONGEST_TICK } else { longest };
+        let longest = if once_per_tick { longest - MAX_TICK_BYTES } else { longest };
         if key.len() > longest {
             return Err(ConfigError::new(format!(
                 "JOB_NAME is too long: job/ and the name may have {longest} bytes together"
@@ -63,8 +63,8 @@ where
         TryAcquired::Held(held) => {
             // Owners of this crate have at most this length. Another client's may be as large as a
             // row.
-            let holder = beginning(&held.holder, LONGEST_NAME);
-            let frozen = held.freeze_reason.as_deref().map(|reason| beginning(reason, LONGEST_NAME));
+            let holder = beginning(&held.holder, MAX_NAME_BYTES);
+            let frozen = held.freeze_reason.as_deref().map(|reason| beginning(reason, MAX_NAME_BYTES));
             match frozen {
                 Some(reason) => tracing::warn!(holder, reason, "the job is frozen: no tick runs it until it is thawed"),
                 None => tracing::info!(holder, "somebody else runs the job"),

@@ -6,7 +6,7 @@ use lambda_lock::LockKey;
 use lambda_lock_functions::{Event, Failure, Fields};
 
 /// The most bytes that a tick adds to the key of its job, with the prefix of idempotent work.
-pub(crate) const LONGEST_TICK: usize = "once//2026-07-01T12:00:00.000Z".len();
+pub(crate) const MAX_TICK_BYTES: usize = "once//2026-07-01T12:00:00.000Z".len();
 
 /// The key of the tick: that of the job, with the time at which the schedule fired. Each delivery of one tick has the
 /// same time.

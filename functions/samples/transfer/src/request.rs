@@ -4,7 +4,7 @@ use lambda_lock_functions::{Failure, Fields};
 use serde_json::value::RawValue;
 
 /// With this limit, `account/` and the id fit into the partition key and into the sort key of the lock table.
-const LONGEST_ID: usize = 1000;
+const MAX_ID_BYTES: usize = 1000;
 
 /// `{"transferId":…,"from":…,"to":…,"amount":…}`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,9 +22,9 @@ pub(crate) struct Transfer {
 impl Transfer {
     pub(crate) fn read(event: &RawValue) -> Result<Self, Failure> {
         let mut fields = Fields::of_event(event)?;
-        let id = fields.name("transferId", LONGEST_ID)?;
-        let from = fields.name("from", LONGEST_ID)?;
-        let to = fields.name("to", LONGEST_ID)?;
+        let id = fields.name("transferId", MAX_ID_BYTES)?;
+        let from = fields.name("from", MAX_ID_BYTES)?;
+        let to = fields.name("to", MAX_ID_BYTES)?;
         if from == to {
             return Err(fields.malformed("to", "give another account than in from"));
         }

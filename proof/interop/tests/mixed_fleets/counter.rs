@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// How long a contender lets others go first, at most. Some of them are nearly done.
-const LONGEST_REST: Duration = Duration::from_millis(60);
+const MAX_REST: Duration = Duration::from_millis(60);
 const BLINK: Duration = Duration::from_millis(1);
 
 /// The counter, and the callers that have added to it, in order.
@@ -42,7 +42,7 @@ impl Counter {
     /// Waits until another contender has had a turn, so that the contenders meet.
     async fn rest(&self, who: &'static str) {
         let began = Instant::now();
-        while self.turns.lock().unwrap().last() == Some(&who) && began.elapsed() < LONGEST_REST {
+        while self.turns.lock().unwrap().last() == Some(&who) && began.elapsed() < MAX_REST {
             tokio::time::sleep(BLINK).await;
         }
     }

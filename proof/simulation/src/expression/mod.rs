@@ -44,7 +44,7 @@ pub fn update(expression: &Expression, row: &mut Option<Item>, key: impl FnOnce(
         Err(why) => return Outcome::Invalid(why),
     };
     let mut old = Item::default();
-    if grown(row.as_ref(), &changes) > LARGEST_ITEM {
+    if grown(row.as_ref(), &changes) > MAX_ITEM_BYTES {
         return Outcome::Invalid("Item size to update has exceeded the maximum allowed size");
     }
     let row = row.get_or_insert_with(key);
@@ -76,7 +76,7 @@ pub fn delete(expression: &Expression, row: &mut Option<Item>) -> Outcome {
 }
 
 /// In bytes, names and values together.
-const LARGEST_ITEM: usize = 400 * 1024;
+const MAX_ITEM_BYTES: usize = 400 * 1024;
 
 /// The approximate size of a row after these changes, as DynamoDB counts. The key itself is small and not counted.
 fn grown(row: Option<&Item>, changes: &[(&str, Option<Value>)]) -> usize {

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 /// The maximum number of significant digits.
-const MOST_DIGITS: u32 = 38;
+const MAX_DIGITS: u32 = 38;
 
 /// The largest power of ten, and the smallest.
 const LARGEST: i32 = 125;
@@ -35,7 +35,7 @@ impl Decimal {
             return None;
         }
         let significant = all.trim_start_matches('0').trim_end_matches('0');
-        if significant.len() > MOST_DIGITS as usize {
+        if significant.len() > MAX_DIGITS as usize {
             return None;
         }
         let zeros = all.len() - all.trim_end_matches('0').len();
@@ -51,7 +51,7 @@ impl Decimal {
             self.digits /= 10;
             self.exponent += 1;
         }
-        let fits = self.length() <= MOST_DIGITS && (SMALLEST..=LARGEST).contains(&self.magnitude());
+        let fits = self.length() <= MAX_DIGITS && (SMALLEST..=LARGEST).contains(&self.magnitude());
         fits.then_some(self)
     }
 
@@ -89,7 +89,7 @@ impl Ord for Decimal {
         let sign = |one: &Self| if one.is_zero() { 0 } else { 1 - 2 * i32::from(one.negative) };
         let by_size = || {
             // Pads both numbers to the maximum number of digits, so that their first digits line up.
-            let padded = |one: &Self| one.digits * 10_u128.pow(MOST_DIGITS - one.length());
+            let padded = |one: &Self| one.digits * 10_u128.pow(MAX_DIGITS - one.length());
             let order = self.magnitude().cmp(&other.magnitude()).then_with(|| padded(self).cmp(&padded(other)));
             if self.negative { order.reverse() } else { order }
         };

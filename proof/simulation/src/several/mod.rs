@@ -28,7 +28,7 @@ pub(crate) const FIRST_SEED: u64 = 1 << 48;
 pub(crate) const ONE_IN: u64 = 8;
 
 /// A run that does not end must fail instead of hang.
-const MOST_EVENTS: u64 = 400_000;
+const MAX_EVENTS: u64 = 400_000;
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -58,7 +58,7 @@ fn go(world: &World) {
         if state.ledger.violation.is_some() {
             return;
         }
-        if happened > MOST_EVENTS {
+        if happened > MAX_EVENTS {
             state.ledger.violate(Invariant::RunEnds, format!("the run has not ended after {happened} events"));
             return;
         }

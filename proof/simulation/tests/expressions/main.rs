@@ -85,11 +85,11 @@ fn summary(operation: &Operation, outcome: &Outcome) -> String {
 }
 
 /// Several times as long as the test takes on a busy machine.
-const LONGEST_RUN: Duration = Duration::from_secs(900);
+const MAX_RUN: Duration = Duration::from_secs(900);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_engines_and_the_evaluation_give_the_same_outcomes() {
-    timeout(LONGEST_RUN, all_sequences()).await.unwrap();
+    timeout(MAX_RUN, all_sequences()).await.unwrap();
 }
 
 async fn all_sequences() {

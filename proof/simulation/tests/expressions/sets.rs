@@ -18,7 +18,7 @@ const FIRST: u64 = 1_000_000;
 const SEQUENCES: u64 = 200;
 const LONGEST: usize = 20;
 /// How many requests are drawn to find one whose condition holds.
-const MOST_DRAWN: usize = 60;
+const MAX_DRAWN: usize = 60;
 
 /// One transaction over several locks, with the caller's own writes.
 #[derive(Clone, Debug, PartialEq)]
@@ -129,7 +129,7 @@ impl Sets {
             .filter(|request| kind.has(&request.action));
             let holds = |request: &Request| expression::holds(&Expression::of(request, &self.schema), row);
             let last = requests.next().unwrap();
-            if all_hold { requests.take(MOST_DRAWN).find(holds).unwrap_or(last) } else { last }
+            if all_hold { requests.take(MAX_DRAWN).find(holds).unwrap_or(last) } else { last }
         };
         let requests = locks.iter().map(request).collect();
         // An acquire of a set has no writes of the caller's.

@@ -20,7 +20,7 @@ const INIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often to check whether a host that stood still continues.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The largest response that Lambda accepts: 6 MB and 100 bytes.
-const LARGEST_ANSWER: usize = 6 * 1024 * 1024 + 100;
+const MAX_ANSWER_BYTES: usize = 6 * 1024 * 1024 + 100;
 
 /// An environment. It has one process at a time, and stays when a process ends.
 #[derive(Debug)]
@@ -417,12 +417,12 @@ async fn poll_or_failure(api: &mut RuntimeApi) -> Result<oneshot::Sender<Deliver
 
 /// The outcome that a response means, and what the process is told about it.
 fn answer_of(answer: &[u8]) -> (Outcome, Accepted) {
-    if answer.len() <= LARGEST_ANSWER {
+    if answer.len() <= MAX_ANSWER_BYTES {
         return (Outcome::Answer(String::from_utf8_lossy(answer).into_owned()), Accepted::Yes);
     }
     let too_large = Outcome::Error {
         error_type: "Function.ResponseSizeTooLarge".to_owned(),
-        message: format!("Response payload size exceeded maximum allowed payload size ({LARGEST_ANSWER} bytes)."),
+        message: format!("Response payload size exceeded maximum allowed payload size ({MAX_ANSWER_BYTES} bytes)."),
     };
     (too_large, Accepted::TooLarge)
 }
@@ -433,11 +433,11 @@ mod tests {
 
     #[test]
     fn a_response_of_more_than_six_megabytes_is_an_error_of_the_function_and_the_process_is_told_so() {
-        let (outcome, told) = answer_of(&vec![b'a'; LARGEST_ANSWER]);
+        let (outcome, told) = answer_of(&vec![b'a'; MAX_ANSWER_BYTES]);
         assert!(matches!(outcome, Outcome::Answer(_)), "{outcome:?}");
         assert_eq!(told, Accepted::Yes);
 
-        let (outcome, told) = answer_of(&vec![b'a'; LARGEST_ANSWER + 1]);
+        let (outcome, told) = answer_of(&vec![b'a'; MAX_ANSWER_BYTES + 1]);
         assert!(matches!(&outcome, Outcome::Error { error_type, .. } if error_type == "Function.ResponseSizeTooLarge"));
         assert_eq!(told.response().status(), 413);
     }

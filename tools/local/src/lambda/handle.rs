@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 /// The most environments of a function at a time.
-const MOST_ENVIRONMENTS: usize = 64;
+const MAX_ENVIRONMENTS: usize = 64;
 /// How often it is looked whether a process waits in a snapshot.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -332,7 +332,7 @@ impl Functions {
 
 impl Deployed {
     fn new(function: Function) -> Self {
-        let room = Arc::new(Semaphore::new(MOST_ENVIRONMENTS * function.at_once()));
+        let room = Arc::new(Semaphore::new(MAX_ENVIRONMENTS * function.at_once()));
         Self { function: Arc::new(function), environments: Mutex::default(), room }
     }
 }
@@ -342,7 +342,7 @@ impl fmt::Display for InvokeError {
         match self {
             Self::NotFound(name) => write!(f, "there is no function {name:?}"),
             Self::Throttled(name) => {
-                write!(f, "all {MOST_ENVIRONMENTS} environments of {name:?} are busy, which is the limit")
+                write!(f, "all {MAX_ENVIRONMENTS} environments of {name:?} are busy, which is the limit")
             }
             Self::Stopped => f.write_str("the functions were stopped"),
         }

@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use uuid::Uuid;
 
 /// The largest request in bytes.
-const LARGEST_PAYLOAD: usize = 6 * 1024 * 1024;
+const MAX_PAYLOAD_BYTES: usize = 6 * 1024 * 1024;
 /// How many bytes of the log are returned for `X-Amz-Log-Type: Tail`.
 const TAIL: usize = 4096;
 
@@ -26,7 +26,7 @@ const TAIL: usize = 4096;
 pub(super) async fn serve(listener: TcpListener, functions: Weak<Functions>) {
     let router = Router::new()
         .route("/2015-03-31/functions/{name}/invocations", post(invoke))
-        .layer(DefaultBodyLimit::max(LARGEST_PAYLOAD))
+        .layer(DefaultBodyLimit::max(MAX_PAYLOAD_BYTES))
         .with_state(functions);
     // This ends only when it is dropped.
     let _ = axum::serve(listener, router).await;

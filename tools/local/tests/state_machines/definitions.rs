@@ -1,6 +1,6 @@
 //! Promises that the definitions show without an execution.
 
-use crate::paths::LARGEST_INPUT;
+use crate::paths::MAX_INPUT;
 use lambda_lock_asl::MAY_STILL_RUN;
 use lambda_lock_local::lambda::workspace;
 use lambda_lock_local::states::Definition;
@@ -57,7 +57,7 @@ const PAYLOAD: usize = 256 * 1024;
 const ITEMS: usize = 300;
 /// An input or an item that a state with an expression of 60,000 characters allows. A character has at most four bytes. The
 /// six of an escape are counted as six characters, in a Cause too, which is the JSON text of an answer.
-const INPUT: usize = 4 * LARGEST_INPUT;
+const INPUT: usize = 4 * MAX_INPUT;
 // An error of lock-task, a number, and a key or another name.
 const REPORT: usize = 8 * 1024;
 const NUMBER: usize = 20;
@@ -107,7 +107,7 @@ const LARGEST: [(&str, usize); 28] = [
 ];
 
 /// The same, by what an expression contains.
-const LARGEST_WITH: [(&str, usize); 11] = [
+const MAX_WITH: [(&str, usize); 11] = [
     // The fencing token, or a sentence.
     ("$error('redriven without its place", NAME),
     // The key or the input of a step, which is checked there.
@@ -481,7 +481,7 @@ fn largest(payload: &Value, here: &str) -> usize {
     }
     let of_expressions = expressions(payload).into_iter().map(|expression| {
         let by_form = LARGEST.iter().find(|(form, _)| has_form(expression, &[form]));
-        let found = by_form.or_else(|| LARGEST_WITH.iter().find(|(part, _)| expression.contains(part)));
+        let found = by_form.or_else(|| MAX_WITH.iter().find(|(part, _)| expression.contains(part)));
         found.unwrap_or_else(|| panic!("{here}: how much does {expression} hand on?")).1
     });
     // The text has the expressions themselves too, which makes it longer than what is sent.

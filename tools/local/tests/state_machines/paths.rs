@@ -9,11 +9,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 const LARGE: usize = 300_000;
 /// How many characters an input may have.
-pub(crate) const LARGEST_INPUT: usize = 60_000;
+pub(crate) const MAX_INPUT: usize = 60_000;
 
 /// The engine's `$string` writes this character as twelve, and JSONata as one. So the limit is twelve times as large.
 pub(crate) fn counting_no_escapes(machine: Definition) -> Definition {
-    machine.replacing(&format!("> {LARGEST_INPUT} ?"), &format!("> {} ?", 12 * LARGEST_INPUT))
+    machine.replacing(&format!("> {MAX_INPUT} ?"), &format!("> {} ?", 12 * MAX_INPUT))
 }
 
 impl Scene {
@@ -106,7 +106,7 @@ pub(crate) fn catching_no_large_answer(machine: &str) -> Definition {
 async fn an_input_as_large_as_the_first_state_allows_passes_every_state() {
     let Some(scene) = Scene::new().await else { return };
     // A character of four bytes, so these are 240 KB. The rest is for the key and what else stands in the input.
-    let much = "\u{1f512}".repeat(LARGEST_INPUT - 100);
+    let much = "\u{1f512}".repeat(MAX_INPUT - 100);
     for (machine, input) in [
         ("exclusive-work", json!({ "key": "one", "much": much })),
         ("skip-if-running", json!({ "much": much })),

@@ -3,7 +3,7 @@
 use super::{machine, run, scene, states};
 use crate::ends::{redriven_after_its_lease, redriven_beside_a_lock_of_its_first_attempt, redriven_while_it_waited};
 use crate::grants::SLACK;
-use crate::paths::{LARGEST_INPUT, counting_no_escapes};
+use crate::paths::{MAX_INPUT, counting_no_escapes};
 use crate::scene::{LEASE, PATIENCE, POLL, SKEW};
 use lambda_lock_asl::Poll;
 use lambda_lock_local::states::{Before, Definition, Instead};
@@ -136,8 +136,8 @@ async fn an_input_as_large_as_a_step_allows_passes_every_state() {
     let Some(scene) = scene().await else { return };
     // The first are characters of four bytes, so these are 240 KB.
     for (name, machine, much, expected) in [
-        ("fits", counting_no_escapes(machine(Poll::Look)), "\u{1f512}".repeat(LARGEST_INPUT - 100), None),
-        ("large", machine(Poll::Look), "x".repeat(LARGEST_INPUT), Some("States.QueryEvaluationError")),
+        ("fits", counting_no_escapes(machine(Poll::Look)), "\u{1f512}".repeat(MAX_INPUT - 100), None),
+        ("large", machine(Poll::Look), "x".repeat(MAX_INPUT), Some("States.QueryEvaluationError")),
     ] {
         let execution = scene.engine.execute(name, &machine, &json!({ "key": "k", "much": much })).await.unwrap();
         let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
