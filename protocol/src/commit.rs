@@ -43,7 +43,7 @@ use super::instants::Instants;
 use super::port::{Now, Port};
 use super::read::look;
 use super::record::{Record, is_settled};
-use super::renew::{self, Renewed, renew_unless};
+use super::renew::{self, Renewed, renew_unless_recognised};
 use super::reply::{FailedWrite, Refusal, Reply, Transacted, Written};
 use super::request::{Action, DataChange, REPEATABLE, Request, Scope, StoredOutcome, TransactionId};
 use super::schema;
@@ -116,7 +116,7 @@ struct Committing<'a, 'b> {
     /// Its outcome is unknown while the last transaction may have been applied, or may still be.
     call: Call,
     /// The last transaction, unless it will never be applied.
-    sent: Option<Sent>,
+    sent: Option<SentCommit>,
     /// Why the caller's writes were refused. Set while the same transaction is sent once more, to learn whether an
     /// earlier copy of it was applied.
     cancelled: Option<Vec<FailedWrite>>,
@@ -124,14 +124,14 @@ struct Committing<'a, 'b> {
 
 /// A transaction as it was first sent.
 #[derive(Debug)]
-struct Sent {
+struct SentCommit {
     /// For each lock: its write.
     requests: Vec<Request>,
     /// For each lock: the version that a Commit writes.
     versions: Vec<Version>,
     first: Instants,
     /// For each lock: what a Commit changes in the holding when it is applied.
-    renewals: Vec<Option<renew::Attempt>>,
+    renewals: Vec<Option<renew::SentRenewal>>,
 }
 
 impl<'a, 'b> Committing<'a, 'b> {
@@ -176,14 +176,15 @@ impl<'a, 'b> Committing<'a, 'b> {
             let again = repeatable.then(|| sent.requests.clone());
             return again.ok_or_else(|| self.out_of_time());
         }
-        let mut sent = Sent { requests: Vec::new(), versions: Vec::new(), first: now.instants, renewals: Vec::new() };
+        let mut sent =
+            SentCommit { requests: Vec::new(), versions: Vec::new(), first: now.instants, renewals: Vec::new() };
         for holding in self.holdings.iter_mut() {
             let mut renewal = None;
             let action = match &self.ending {
                 Ending::Renewed { data } => {
-                    let (action, attempt) = renew::attempt(port, self.settings, holding, data, now);
+                    let (action, sent) = renew::renewal(port, self.settings, holding, data, now);
                     holding.pending = Some(PendingCommit::Sent(holding.newest.stamp));
-                    renewal = Some(attempt);
+                    renewal = Some(sent);
                     action
                 }
                 Ending::Released { data } => release(holding, data.clone(), now),
@@ -299,7 +300,7 @@ impl<'a, 'b> Committing<'a, 'b> {
         let ours = self.sent.as_ref().and_then(|sent| sent.written_by(&self.ending, 0));
         let recognises = |row: &Item| ours.as_ref().is_some_and(|ours| ours.is_on(row));
         let Some(first_lock) = self.holdings.first_mut() else { return Err(Failure::Cancelled(failed)) };
-        let renewed = renew_unless(port, self.settings, first_lock, &DataChange::Keep, recognises).await;
+        let renewed = renew_unless_recognised(port, self.settings, first_lock, &DataChange::Keep, recognises).await;
         let pending = first_lock.pending;
         if renewed == Ok(Renewed::Recognised) {
             return Ok(true);
@@ -440,7 +441,7 @@ impl Trace {
     }
 }
 
-impl Sent {
+impl SentCommit {
     /// What identifies the transaction on the row of this lock, if anything does.
     fn written_by(&self, ending: &Ending, index: usize) -> Option<Trace> {
         let version = self.versions.get(index)?;

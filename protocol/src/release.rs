@@ -100,8 +100,8 @@ pub async fn release_workflow(
     let of_workflow = Whose::Workflow { name: workflow, is_spared: Box::new(is_spared) };
     let mut releasing = Releasing::new(settings, key, of_workflow, options);
     match releasing.look(port).await? {
-        Next::Ended(released) => Ok(released),
-        Next::Release(scope) => releasing.until_released(port, scope).await,
+        Decision::Ended(released) => Ok(released),
+        Decision::Release(scope) => releasing.until_released(port, scope).await,
     }
 }
 
@@ -176,7 +176,7 @@ struct Releasing<'a> {
 }
 
 /// What to do after the row was read.
-enum Next {
+enum Decision {
     Ended(Released),
     Release(Scope),
 }
@@ -232,8 +232,8 @@ impl<'a> Releasing<'a> {
                 }
             };
             scope = match next {
-                Next::Ended(released) => return Ok(released),
-                Next::Release(scope) => scope,
+                Decision::Ended(released) => return Ok(released),
+                Decision::Release(scope) => scope,
             };
         }
     }
@@ -256,20 +256,20 @@ impl<'a> Releasing<'a> {
         Action::Release { scope: scope.clone(), ends_at_ms, data, keep: self.keep, line, returns_row }
     }
 
-    async fn look(&mut self, port: &mut impl Port) -> Result<Next, Failure> {
+    async fn look(&mut self, port: &mut impl Port) -> Result<Decision, Failure> {
         let (_, row) = look(port, &mut self.call, self.key).await?;
         self.decide(row)
     }
 
     /// Decides what the row that refused the release means.
-    fn decide(&mut self, row: Option<Item>) -> Result<Next, Failure> {
+    fn decide(&mut self, row: Option<Item>) -> Result<Decision, Failure> {
         let Some(row) = row else {
             // Our own Delete, whose response was lost, leaves no row.
             let ours = self.options.delete_row && self.call.is_unknown();
-            return Ok(Next::Ended(if ours { self.released(None) } else { self.gone() }));
+            return Ok(Decision::Ended(if ours { self.released(None) } else { self.gone() }));
         };
         if is_settled(&row) {
-            return Ok(Next::Ended(self.gone()));
+            return Ok(Decision::Ended(self.gone()));
         }
         // Once somebody repairs a row that is no lock record, an earlier release may be applied.
         let schema = &self.settings.schema;
@@ -281,12 +281,12 @@ impl<'a> Releasing<'a> {
             self.newest = self.newest.max(Some(version.stamp));
         }
         Ok(match self.whose.meaning(&record, self.wrote.as_ref()) {
-            Meaning::Free => Next::Ended(self.released(record.believable_line())),
-            Meaning::Gone => Next::Ended(self.gone()),
-            Meaning::Lost => Next::Ended(Released::Lost),
+            Meaning::Free => Decision::Ended(self.released(record.believable_line())),
+            Meaning::Gone => Decision::Ended(self.gone()),
+            Meaning::Lost => Decision::Ended(Released::Lost),
             Meaning::Ours(scope) => {
                 self.call.repeat();
-                Next::Release(scope)
+                Decision::Release(scope)
             }
         })
     }

@@ -40,7 +40,7 @@ pub async fn renew(
     holding: &mut Holding,
     data: &DataChange,
 ) -> Result<(), Failure> {
-    renew_unless(port, settings, holding, data, |_| false).await.map(|_| ())
+    renew_unless_recognised(port, settings, holding, data, |_| false).await.map(|_| ())
 }
 
 /// The result of a renewal that stops at a row that its caller recognises.
@@ -51,7 +51,7 @@ pub(super) enum Renewed {
 }
 
 /// Renews a lock. Stops when a row that refuses the renewal is one that the caller `recognises`.
-pub(super) async fn renew_unless(
+pub(super) async fn renew_unless_recognised(
     port: &mut impl Port,
     settings: &Settings,
     holding: &mut Holding,
@@ -61,11 +61,11 @@ pub(super) async fn renew_unless(
     let mut call = Call::new();
     loop {
         let now = call.ready(port).await?;
-        let (action, attempt) = attempt(port, settings, holding, data, &now);
+        let (action, renewal) = renewal(port, settings, holding, data, &now);
         let (_, reply) = port.write(&now, Request::alone(holding.key.clone(), action)).await;
         let row = match reply {
             Ok(Written::Applied(replaced)) => {
-                if attempt.applied(&port.now(), settings, holding, replaced).is_break() {
+                if renewal.applied(&port.now(), settings, holding, replaced).is_break() {
                     return Ok(Renewed::Renewed);
                 }
                 call.repeat();
@@ -98,7 +98,7 @@ pub(super) async fn renew_unless(
 
 /// A renewal as it was sent.
 #[derive(Debug)]
-pub(super) struct Attempt {
+pub(super) struct SentRenewal {
     stamp: Stamp,
     /// Read before the request was sent.
     started: Instants,
@@ -107,14 +107,14 @@ pub(super) struct Attempt {
     ends_at_ms: u64,
 }
 
-/// Makes a new attempt, with a version that was never used before.
-pub(super) fn attempt(
+/// Makes a new renewal, with a version that was never used before.
+pub(super) fn renewal(
     port: &mut impl Port,
     settings: &Settings,
     holding: &mut Holding,
     data: &DataChange,
     now: &Now,
-) -> (Action, Attempt) {
+) -> (Action, SentRenewal) {
     let stamp = Stamp::after(Some(holding.newest.stamp), now.wall.millis, port.random_u64());
     let longer = now.lease > holding.lease.duration();
     let lease = if longer { settings.lease(now.lease) } else { holding.lease.clone() };
@@ -130,10 +130,10 @@ pub(super) fn attempt(
         data: data.clone(),
         keep: holding.keep,
     };
-    (action, Attempt { stamp, started: now.instants, now: now.wall.latest, lease, ends_at_ms })
+    (action, SentRenewal { stamp, started: now.instants, now: now.wall.latest, lease, ends_at_ms })
 }
 
-impl Attempt {
+impl SentRenewal {
     /// The renewal was applied. The lease counts from before the request. The version that it replaced determines the
     /// outcome of an earlier commit.
     ///

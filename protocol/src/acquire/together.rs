@@ -149,7 +149,7 @@ type Flow<T> = ControlFlow<End, T>;
 
 /// A transaction as it was first sent.
 #[derive(Debug)]
-struct Sent {
+struct SentTransaction {
     requests: Vec<Request>,
     first: Instants,
 }
@@ -163,7 +163,7 @@ struct AcquiringAll<'a> {
     /// The token of each attempt.
     tokens: Vec<(Stamp, u64)>,
     /// The last transaction, while it has no response.
-    sent: Option<Sent>,
+    sent: Option<SentTransaction>,
     call: Call,
     pace: Pace,
     /// In the order of the keys.
@@ -246,7 +246,7 @@ impl AcquiringAll<'_> {
             transaction: Some(id.clone()),
         });
         let requests: Vec<Request> = requests.collect();
-        self.sent = Some(Sent { requests: requests.clone(), first: now.instants });
+        self.sent = Some(SentTransaction { requests: requests.clone(), first: now.instants });
         ControlFlow::Continue(requests)
     }
 
