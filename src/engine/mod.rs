@@ -2,7 +2,6 @@
 
 pub(crate) mod attributes;
 pub(crate) mod budget;
-pub(crate) mod call;
 pub(crate) mod cause;
 pub(crate) mod clock;
 pub(crate) mod connections;
@@ -12,6 +11,7 @@ pub(crate) mod error;
 pub(crate) mod fault;
 mod interceptor;
 pub(crate) mod places;
+pub(crate) mod port;
 pub(crate) mod prefix;
 pub(crate) mod report;
 pub(crate) mod table;

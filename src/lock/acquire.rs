@@ -4,9 +4,9 @@ use super::guard::Lock;
 use super::validity::Validity;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::call::Call;
 use crate::engine::deadline::{Deadline, lease_policy};
 use crate::engine::error::{BoxError, Error, Held};
+use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{
     self as protocol, AcquireOptions, Acquired, Attribute, AttributesChange, DataChange, Failure, Holding, Invalid,
     LockKey, Named, Observation, Operation, Queueing, SavedLock,
@@ -288,9 +288,9 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             "lock_acquire", key = %self.key, owner = options.owner, token = Empty, attempts = Empty,
             waited_ms = Empty, outcome = Empty
         );
-        let mut call = Call::new(self.engine, &deadline, &span);
-        let acquired = protocol::acquire(&mut call, self.engine.settings(), options).await;
-        let (cause, report) = call.end();
+        let mut port = EnginePort::new(self.engine, &deadline, &span);
+        let acquired = protocol::acquire(&mut port, self.engine.settings(), options).await;
+        let (cause, report) = port.end();
         let acquired = match acquired {
             Ok(Acquired::Granted { holding, data, renew_first }) => {
                 self.guarded(holding, data, renew_first, &span).await.map(TryAcquired::Granted)

@@ -2,9 +2,9 @@
 
 use super::release::ReleaseOutcome;
 use crate::engine::Engine;
-use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
+use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{self as protocol, Broken, LockKey, Operation};
 use tracing::field::Empty;
 
@@ -18,9 +18,9 @@ pub(crate) async fn break_lock(
     engine.settings().check_reason(reason)?;
     let deadline = engine.deadline(LeasePolicy::None, None);
     let span = tracing::info_span!("lock_break", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
-    let mut call = Call::new(engine, &deadline, &span);
-    let broken = protocol::break_lock(&mut call, &key, seen, reason).await;
-    let broken = call.ended("break", (Operation::Break, &key), broken, |broken| format!("{broken:?}"));
+    let mut port = EnginePort::new(engine, &deadline, &span);
+    let broken = protocol::break_lock(&mut port, &key, seen, reason).await;
+    let broken = port.ended("break", (Operation::Break, &key), broken, |broken| format!("{broken:?}"));
     Ok(match broken? {
         Broken::Free => ReleaseOutcome::Released,
         Broken::Changed => ReleaseOutcome::AlreadyGone,

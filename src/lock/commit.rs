@@ -2,9 +2,9 @@
 
 use super::guard::Lock;
 use crate::engine::Engine;
-use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
+use crate::engine::port::EnginePort;
 use crate::engine::transaction;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 #[cfg(feature = "once")]
@@ -82,14 +82,14 @@ impl Commit<'_> {
         let lease = LeasePolicy::up_to(lock.hold.holding.lease.duration(), lock.budget.as_ref());
         let deadline = lock.engine.deadline_of_transaction(lease, lock.budget.as_ref());
         let span = span(lock.key(), &writes);
-        let mut call = Call::with_writes(&lock.engine, &deadline, &span, &writes);
-        let committed = protocol::commit(&mut call, lock.engine.settings(), &mut [&mut lock.hold.holding], data).await;
+        let mut port = EnginePort::with_writes(&lock.engine, &deadline, &span, &writes);
+        let committed = protocol::commit(&mut port, lock.engine.settings(), &mut [&mut lock.hold.holding], data).await;
         match &committed {
             Ok(()) => lock.set_held(),
             Err(failed) if failed.failure == Failure::Lost => {}
             Err(_) => lock.passes_on_its_end(),
         }
-        ended(lock, call, committed, Operation::Commit)
+        ended(lock, port, committed, Operation::Commit)
     }
 }
 
@@ -120,10 +120,10 @@ async fn release_with(lock: &mut Lock, data: DataChange, writes: &[TransactWrite
     lock.abandon();
     let deadline = lock.engine.deadline_of_transaction(LeasePolicy::None, lock.budget.as_ref());
     let span = span(lock.key(), writes);
-    let mut call = Call::with_writes(&lock.engine, &deadline, &span, writes);
+    let mut port = EnginePort::with_writes(&lock.engine, &deadline, &span, writes);
     let holdings: &mut [&mut Holding] = &mut [&mut lock.hold.holding];
-    let committed = protocol::commit_and_release(&mut call, lock.engine.settings(), holdings, data).await;
-    ended(lock, call, committed, Operation::CommitAndRelease)
+    let committed = protocol::commit_and_release(&mut port, lock.engine.settings(), holdings, data).await;
+    ended(lock, port, committed, Operation::CommitAndRelease)
 }
 
 /// Stores the outcome of idempotent work, with the caller's writes if there are any. This ends the grant of its lock.
@@ -149,10 +149,10 @@ async fn settle_with(lock: &mut Lock, result: StoredOutcome, writes: &[TransactW
     lock.abandon();
     let deadline = lock.engine.deadline_of_transaction(LeasePolicy::None, lock.budget.as_ref());
     let span = span(&key, writes);
-    let mut call = Call::with_writes(&lock.engine, &deadline, &span, writes);
+    let mut port = EnginePort::with_writes(&lock.engine, &deadline, &span, writes);
     let (holding, alone) = (&mut lock.hold.holding, writes.is_empty());
-    let settled = protocol::settle(&mut call, lock.engine.settings(), holding, result, alone).await;
-    ended(lock, call, settled, Operation::Settle)
+    let settled = protocol::settle(&mut port, lock.engine.settings(), holding, result, alone).await;
+    ended(lock, port, settled, Operation::Settle)
 }
 
 impl<'a> IntoFuture for CommitRequest<&'a mut Lock> {
@@ -342,11 +342,16 @@ pub(super) fn span(key: &LockKey, writes: &[TransactWriteItem]) -> Span {
 }
 
 /// Reports the end of a transaction. Marks the lock as lost where it is.
-fn ended(lock: &Lock, call: Call<'_>, committed: Result<(), FailedCommit>, operation: Operation) -> Result<(), Error> {
+fn ended(
+    lock: &Lock,
+    port: EnginePort<'_>,
+    committed: Result<(), FailedCommit>,
+    operation: Operation,
+) -> Result<(), Error> {
     let committed = committed.map_err(|failed| failed.failure);
     if committed == Err(Failure::Lost) {
         lock.lose();
         tracing::warn!(key = %lock.key(), "the lock was lost; the transaction was not applied");
     }
-    call.ended("commit", (operation, lock.key()), committed, |()| "committed")
+    port.ended("commit", (operation, lock.key()), committed, |()| "committed")
 }

@@ -2,9 +2,9 @@
 
 use super::peek::PeekedLock;
 use crate::engine::Engine;
-use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
+use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{self as protocol, LockKey, Operation, Record, from_epoch_millis};
 use tracing::field::Empty;
 
@@ -37,23 +37,23 @@ pub(crate) async fn freeze(engine: &Engine, key: LockKey, seen: Seen<'_>, reason
     engine.settings().check_reason(reason)?;
     let deadline = engine.deadline(LeasePolicy::None, None);
     let span = tracing::info_span!("lock_freeze", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
-    let mut call = Call::new(engine, &deadline, &span);
-    let frozen = protocol::freeze(&mut call, engine.settings(), &key, reason, |row| is_as_seen(seen, row)).await;
+    let mut port = EnginePort::new(engine, &deadline, &span);
+    let frozen = protocol::freeze(&mut port, engine.settings(), &key, reason, |row| is_as_seen(seen, row)).await;
     let outcome = |is_frozen: &bool| if *is_frozen { "frozen" } else { "changed" };
-    call.ended("freeze", (Operation::Freeze, &key), frozen, outcome)
+    port.ended("freeze", (Operation::Freeze, &key), frozen, outcome)
 }
 
 pub(crate) async fn thaw(engine: &Engine, key: LockKey, seen: Seen<'_>) -> Result<Option<ThawOutcome>, Error> {
     engine.check_lock_key(&key)?;
     let deadline = engine.deadline(LeasePolicy::None, None);
     let span = tracing::info_span!("lock_thaw", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
-    let mut call = Call::new(engine, &deadline, &span);
-    let thawed = protocol::thaw(&mut call, engine.settings(), &key, |row| is_as_seen(seen, row)).await;
+    let mut port = EnginePort::new(engine, &deadline, &span);
+    let thawed = protocol::thaw(&mut port, engine.settings(), &key, |row| is_as_seen(seen, row)).await;
     let outcome = |was_frozen: &Option<bool>| match was_frozen {
         Some(true) => "thawed",
         Some(false) => "not frozen",
         None => "changed",
     };
-    let was_frozen = call.ended("thaw", (Operation::Thaw, &key), thawed, outcome)?;
+    let was_frozen = port.ended("thaw", (Operation::Thaw, &key), thawed, outcome)?;
     Ok(was_frozen.map(|was_frozen| if was_frozen { ThawOutcome::Thawed } else { ThawOutcome::NotFrozen }))
 }

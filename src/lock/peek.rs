@@ -1,9 +1,9 @@
 //! Peek: reads who holds a lock, for people and dashboards.
 
 use crate::engine::Engine;
-use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
+use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{self as protocol, Attribute, Line, LockKey, OURS, Operation, Record, from_epoch_millis};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -131,9 +131,9 @@ pub(crate) async fn peek(engine: &Engine, key: LockKey) -> Result<Option<PeekedL
     engine.check_key(&key)?;
     let deadline = engine.deadline(LeasePolicy::None, None);
     let span = tracing::info_span!("lock_peek", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
-    let mut call = Call::new(engine, &deadline, &span);
-    let record = protocol::peek(&mut call, engine.settings(), &key).await;
+    let mut port = EnginePort::new(engine, &deadline, &span);
+    let record = protocol::peek(&mut port, engine.settings(), &key).await;
     let outcome = |record: &Option<_>| if record.is_some() { "found" } else { "no row" };
-    let record = call.ended("peek", (Operation::Read, &key), record, outcome)?;
+    let record = port.ended("peek", (Operation::Read, &key), record, outcome)?;
     Ok(record.map(PeekedLock::from))
 }

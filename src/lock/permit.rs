@@ -8,9 +8,9 @@ use super::set::acquire::check_distinct;
 use super::validity::Validity;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::{Blocked, Error};
+use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{
     self as protocol, AcquiredPlace, Attribute, FailedAcquire, Invalid, LockKey, MAX_LEASE, Named, Observation,
     Operation, Places, WantedPlace,
@@ -169,9 +169,9 @@ impl<'a> Semaphore<'a> {
         let span = tracing::info_span!(
             "lock_peek_all", name = %self.name, attempts = Empty, waited_ms = Empty, outcome = Empty
         );
-        let mut call = Call::new(self.engine, &deadline, &span);
-        let records = protocol::peek_all(&mut call, self.engine.settings(), &keys).await;
-        let records = call.ended("peek", (Operation::Read, &self.name), records, |_| "read")?;
+        let mut port = EnginePort::new(self.engine, &deadline, &span);
+        let records = protocol::peek_all(&mut port, self.engine.settings(), &keys).await;
+        let records = port.ended("peek", (Operation::Read, &self.name), records, |_| "read")?;
         Ok(records.into_iter().map(|record| record.map(PeekedLock::from)).collect())
     }
 
@@ -319,9 +319,9 @@ impl<'a, Mode> PermitRequest<'a, Mode> {
             attempts = Empty, waited_ms = Empty, outcome = Empty
         );
         let (engine, wanted) = (self.engine, self.wanted());
-        let mut call = Call::new(engine, &deadline, &span);
-        let acquired = protocol::acquire_one_of(&mut call, engine.settings(), options, wanted).await;
-        let (cause, report) = call.end();
+        let mut port = EnginePort::new(engine, &deadline, &span);
+        let acquired = protocol::acquire_one_of(&mut port, engine.settings(), options, wanted).await;
+        let (cause, report) = port.end();
         let ended = match acquired {
             Ok(AcquiredPlace::Granted { place, holding, data, renew_first }) => {
                 let lock = self.request.guarded(holding, data, renew_first, &span).await;

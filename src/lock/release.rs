@@ -4,9 +4,9 @@ use super::guard::{Hold, Lock};
 use super::validity::Standing;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::call::Call;
 use crate::engine::deadline::{Deadline, LeasePolicy};
 use crate::engine::error::Error;
+use crate::engine::port::EnginePort;
 use crate::engine::report;
 use lambda_lock_protocol::{
     self as protocol, DataChange, Invalid, LockKey, Operation, ReleaseOptions, Released, SavedLock, millis_rounded_up,
@@ -309,20 +309,20 @@ impl<Of> ReleaseRequest<Of> {
         let options = self.options;
         let span = tracing::info_span!("lock_release", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
         let lease_age = what.lease_age(self.engine.wall_clock().reading(self.engine.clock().now()).millis);
-        let mut call = Call::new(&self.engine, &deadline, &span);
+        let mut port = EnginePort::new(&self.engine, &deadline, &span);
         let released = match what {
             What::Held(hold) => {
-                let released = protocol::release(&mut call, settings, &hold.holding, options).await;
+                let released = protocol::release(&mut port, settings, &hold.holding, options).await;
                 if released == Ok(Released::Lost) {
                     hold.validity.set(Standing::Lost);
                 }
                 released
             }
             What::Workflows { key, workflow, spared } => {
-                protocol::release_workflow(&mut call, settings, &key, &workflow, |owner| spared(owner), options).await
+                protocol::release_workflow(&mut port, settings, &key, &workflow, |owner| spared(owner), options).await
             }
         };
-        let (cause, report) = call.end();
+        let (cause, report) = port.end();
         let released = match released {
             Ok(Released::WithoutData(reason)) => Err(Error::released_without_data(&key, &Invalid::new(reason))),
             Ok(released @ Released::Released { .. }) => match too_large {

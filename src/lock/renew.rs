@@ -3,9 +3,9 @@
 use super::guard::Lock;
 use super::validity::{SharedValidity, Validity};
 use crate::engine::budget::Budget;
-use crate::engine::call::Call;
 use crate::engine::deadline::{Deadline, LeasePolicy};
 use crate::engine::error::Error;
+use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{self as protocol, DataChange, Failure, Lease, Operation};
 use std::fmt;
 use std::future::{Future, IntoFuture, poll_fn};
@@ -103,8 +103,8 @@ impl Lock {
         let (key, token) = (self.key(), self.fencing_token());
         let span = tracing::info_span!("lock_renew", %key, token, attempts = Empty, waited_ms = Empty, outcome = Empty);
         self.tried = Some(self.engine.clock().now());
-        let mut call = Call::new(&self.engine, deadline, &span);
-        let renewed = protocol::renew(&mut call, self.engine.settings(), &mut self.hold.holding, data).await;
+        let mut port = EnginePort::new(&self.engine, deadline, &span);
+        let renewed = protocol::renew(&mut port, self.engine.settings(), &mut self.hold.holding, data).await;
         match &renewed {
             Ok(()) => self.set_held(),
             Err(Failure::Lost) => {
@@ -116,7 +116,7 @@ impl Lock {
                 self.passes_on_its_end();
             }
         }
-        call.ended("renew", (Operation::Renew, self.key()), renewed, |()| "renewed")
+        port.ended("renew", (Operation::Renew, self.key()), renewed, |()| "renewed")
     }
 }
 

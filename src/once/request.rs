@@ -5,9 +5,9 @@ use super::payload::{Fingerprint, fingerprint};
 use super::status::{self, OnceStatus};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::call::Call;
 use crate::engine::deadline::lease_policy;
 use crate::engine::error::{Error, Held};
+use crate::engine::port::EnginePort;
 use crate::lock::guard::Lock;
 use crate::lock::validity::Validity;
 use aws_sdk_dynamodb::types::TransactWriteItem;
@@ -284,18 +284,18 @@ impl<'a> Once<'a> {
             "lock_once", key = %self.name, owner = options.owner, token = Empty, attempts = Empty,
             waited_ms = Empty, outcome = Empty
         );
-        let mut call = Call::new(self.engine, &deadline, &span);
+        let mut port = EnginePort::new(self.engine, &deadline, &span);
         let (settings, keep) = (self.engine.settings(), self.keep);
         let (payload, earlier) = payload.map_or((None, None), |payload| (Some(payload.text), payload.earlier));
-        let mut started = protocol::once::start(&mut call, settings, options.clone(), payload, keep).await;
+        let mut started = protocol::once::start(&mut port, settings, options.clone(), payload, keep).await;
         let seen = match &started {
             Ok(protocol::once::Started::Mismatch(record)) => record.payload.as_ref(),
             _ => None,
         };
         if seen.is_some() && seen == earlier.as_ref() {
-            started = protocol::once::start(&mut call, settings, options, earlier, keep).await;
+            started = protocol::once::start(&mut port, settings, options, earlier, keep).await;
         }
-        let (cause, report) = call.end();
+        let (cause, report) = port.end();
         let name = self.name.clone();
         let started = match started {
             Ok(started) => self.started(started).instrument(span.clone()).await,

@@ -2,9 +2,9 @@
 
 use super::request::Once;
 use super::status::OnceStatus;
-use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
+use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{self as protocol, Item, OnceRecord, Operation, WorkReset};
 use tracing::field::Empty;
 
@@ -56,11 +56,11 @@ impl Once<'_> {
         engine.settings().check_reason(reason)?;
         let deadline = engine.deadline(LeasePolicy::None, None);
         let span = tracing::info_span!("once_reset", key = %name, attempts = Empty, waited_ms = Empty, outcome = Empty);
-        let mut call = Call::new(engine, &deadline, &span);
+        let mut port = EnginePort::new(engine, &deadline, &span);
         let status = |row: &Item| OnceRecord::read(row.clone(), &engine.settings().schema).map(OnceStatus::from);
         let is_as_seen = |row: &Item| seen.is_none_or(|seen| status(row).is_ok_and(|status| status == *seen));
-        let reset = protocol::reset(&mut call, &row, reason, is_as_seen).await;
-        let reset = call.ended("reset", (Operation::Reset, &name), reset, |reset| format!("{reset:?}"));
+        let reset = protocol::reset(&mut port, &row, reason, is_as_seen).await;
+        let reset = port.ended("reset", (Operation::Reset, &name), reset, |reset| format!("{reset:?}"));
         Ok(match reset? {
             WorkReset::Open => ResetOutcome::Open,
             WorkReset::NotFailed => ResetOutcome::NotFailed,

@@ -1,9 +1,9 @@
 //! Status: reads the record of idempotent work, for people and dashboards.
 
 use crate::engine::Engine;
-use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
+use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{self as protocol, LockKey, OnceRecord, Operation, StoredOutcome, from_epoch_millis};
 use std::fmt;
 use std::time::SystemTime;
@@ -80,9 +80,9 @@ pub(super) async fn read(engine: &Engine, name: &LockKey, key: LockKey) -> Resul
     engine.settings().check_key(&key)?;
     let deadline = engine.deadline(LeasePolicy::None, None);
     let span = Span::none();
-    let mut call = Call::new(engine, &deadline, &span);
-    let record = protocol::peek_once(&mut call, engine.settings(), &key).await;
+    let mut port = EnginePort::new(engine, &deadline, &span);
+    let record = protocol::peek_once(&mut port, engine.settings(), &key).await;
     let outcome = |record: &Option<_>| if record.is_some() { "found" } else { "no row" };
-    let record = call.ended("peek", (Operation::Read, name), record, outcome)?;
+    let record = port.ended("peek", (Operation::Read, name), record, outcome)?;
     Ok(record.map(OnceStatus::from))
 }

@@ -3,9 +3,9 @@
 use super::{HeldLocks, LockSet, MAX_LOCKS};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::call::Call;
 use crate::engine::deadline::lease_policy;
 use crate::engine::error::{Blocked, Error};
+use crate::engine::port::EnginePort;
 use crate::lock::acquire::{Trying, Waiting, may_hold};
 use crate::lock::guard::Lock;
 use crate::lock::renew::Renewable;
@@ -227,9 +227,9 @@ pub(super) async fn acquire(
         "lock_acquire_all", locks = keys.len(), first = %keys[0], owner = options.owner, token = Empty, attempts = Empty,
         waited_ms = Empty, outcome = Empty
     );
-    let mut call = Call::new(engine, &deadline, &span);
-    let acquired = protocol::acquire_all(&mut call, engine.settings(), options).await;
-    let (cause, report) = call.end();
+    let mut port = EnginePort::new(engine, &deadline, &span);
+    let acquired = protocol::acquire_all(&mut port, engine.settings(), options).await;
+    let (cause, report) = port.end();
     let acquired = match acquired {
         Ok(AcquiredAll::Granted { holdings, renew_first }) => {
             let lock = |holding: Holding| Lock::granted(engine.clone(), holding, budget.clone(), None);

@@ -1,9 +1,9 @@
 //! Commit of several locks: applies the caller's writes and those of all locks in one transaction.
 
 use super::HeldLocks;
-use crate::engine::call::Call;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
+use crate::engine::port::EnginePort;
 use crate::engine::report::Report;
 use crate::engine::transaction;
 use crate::lock::commit::{CommitOutcome, fence, span};
@@ -50,9 +50,9 @@ impl<Grants> HeldLocks<Grants> {
         let (engine, budget) = (self.engine.clone(), self.budget());
         let deadline = engine.deadline_of_transaction(LeasePolicy::up_to(lease, budget.as_ref()), budget.as_ref());
         let span = span(self.locks[0].key(), &writes);
-        let mut call = Call::with_writes(&engine, &deadline, &span, &writes);
-        let committed = protocol::commit(&mut call, engine.settings(), &mut self.holdings(), DataChange::Keep).await;
-        let (cause, report) = call.end();
+        let mut port = EnginePort::with_writes(&engine, &deadline, &span, &writes);
+        let committed = protocol::commit(&mut port, engine.settings(), &mut self.holdings(), DataChange::Keep).await;
+        let (cause, report) = port.end();
         match &committed {
             Ok(()) => self.locks.iter().for_each(Lock::set_held),
             Err(failed) => self.lose(&failed.lost),
@@ -103,10 +103,10 @@ impl<Grants> HeldLocks<Grants> {
         let (engine, budget) = (self.engine.clone(), self.budget());
         let deadline = engine.deadline_of_transaction(LeasePolicy::None, budget.as_ref());
         let span = span(self.locks[0].key(), writes);
-        let mut call = Call::with_writes(&engine, &deadline, &span, writes);
+        let mut port = EnginePort::with_writes(&engine, &deadline, &span, writes);
         let committed =
-            protocol::commit_and_release(&mut call, engine.settings(), &mut self.holdings(), DataChange::Keep).await;
-        let (cause, report) = call.end();
+            protocol::commit_and_release(&mut port, engine.settings(), &mut self.holdings(), DataChange::Keep).await;
+        let (cause, report) = port.end();
         let committed = committed.map_err(|FailedCommit { failure, lost }| {
             let is_lost = failure == Failure::Lost;
             self.lose(&lost);

@@ -18,7 +18,7 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "ClocksReadAfterNow",
-        file: "engine/call.rs",
+        file: "engine/port.rs",
         find: "
             let instants = self.engine.clock().now();
             let wall = self.engine.wall_clock().reading(self.engine.clock().now());

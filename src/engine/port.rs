@@ -29,7 +29,7 @@ const REFUSED_SIGNATURE: Duration = Duration::from_secs(4 * 60);
 
 /// The port of one operation.
 #[derive(Debug)]
-pub(crate) struct Call<'a> {
+pub(crate) struct EnginePort<'a> {
     engine: &'a Engine,
     deadline: &'a Deadline,
     /// Entered for each request.
@@ -53,7 +53,7 @@ pub(crate) struct Call<'a> {
     cause: Option<BoxError>,
 }
 
-impl<'a> Call<'a> {
+impl<'a> EnginePort<'a> {
     pub(crate) fn new(engine: &'a Engine, deadline: &'a Deadline, span: &'a Span) -> Self {
         Self::with_writes(engine, deadline, span, &[])
     }
@@ -161,7 +161,7 @@ impl<'a> Call<'a> {
     }
 }
 
-impl Port for Call<'_> {
+impl Port for EnginePort<'_> {
     fn now(&mut self) -> Now {
         // Both clocks are read before the wall clock that is written, so that a pause in between makes a lease look
         // older, never younger.
