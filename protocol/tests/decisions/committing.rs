@@ -1,0 +1,335 @@
+//! Commits: what is applied, what never will be, and what stays unknown.
+
+use crate::Case;
+use crate::acquiring::says;
+use crate::holding::{holding, own};
+use crate::row::{Row, Wrote, saved};
+use crate::script::{Says, Script};
+use crate::words::state;
+use Says::{
+    Applied, AppliedTo, Cancelled, Denied, InProgress, Invalid, Is, NoResponse, NoRow, Refused, RefusedBy,
+    RefusedWithoutRow, Throttled,
+};
+use lambda_lock_protocol::{
+    DataChange, FailedCommit, Holding, Settings, StoredOutcome, Version, commit, commit_and_release, settle,
+};
+use std::time::Duration;
+
+fn ended(end: Result<(), FailedCommit>, holdings: &[Holding], attempts: &[Version]) -> String {
+    let states: Vec<String> = holdings.iter().map(|holding| state(holding, attempts)).collect();
+    let end = match end {
+        Ok(()) => "committed".to_owned(),
+        Err(FailedCommit { failure, lost }) if lost.is_empty() => format!("{failure:?}"),
+        Err(FailedCommit { failure, lost }) => format!("{failure:?} of {lost:?}"),
+    };
+    format!("{end}: {}", states.join("; "))
+}
+
+/// What a transaction does with the lock.
+#[derive(Clone, Copy)]
+enum Ending {
+    Renews,
+    Releases,
+    Settles { alone: bool },
+}
+
+fn run(name: &'static str, ending: Ending, mut holdings: Vec<Holding>, script: Script) -> Case {
+    let settings = Settings::default();
+    let ends = async |port: &mut Script| {
+        let mut all: Vec<&mut Holding> = holdings.iter_mut().collect();
+        let end = match ending {
+            Ending::Renews => commit(port, &settings, &mut all, DataChange::Set(vec![1])).await,
+            Ending::Releases => commit_and_release(port, &settings, &mut all, DataChange::Keep).await,
+            Ending::Settles { alone } => {
+                let outcome = StoredOutcome::Done("{}".to_owned());
+                settle(port, &settings, all[0], outcome, alone).await
+            }
+        };
+        (end, holdings)
+    };
+    script.run(name, ends, |(end, holdings), attempts| ended(end, &holdings, attempts))
+}
+
+fn broken() -> Row {
+    own(0).text("leaseDuration", "soon")
+}
+
+/// A refusal by the row of the only lock.
+fn refused(row: Row) -> Says {
+    RefusedBy(vec![(0, row)])
+}
+
+fn commits() -> Vec<Case> {
+    let of = |name, script| run(name, Ending::Renews, vec![holding()], script);
+    // The version that the transaction wrote.
+    let ours = || Row::by(Wrote::Attempt(1)).owner("me");
+    vec![
+        of("a commit", says([Applied])),
+        of("a commit whose clock writes later times", says([Applied]).writes_later()),
+        of("a commit for a longer lease", says([Applied]).asks_for_a_lease_of(60)),
+        of("a commit that is refused by another grant", says([refused(Row::held())])),
+        of("a commit that is refused by a released row", says([refused(own(0).released())])),
+        of("a commit whose row is gone", says([RefusedWithoutRow, NoRow])),
+        of("a commit that is refused without a row, which is ours", says([RefusedWithoutRow, Is(own(90)), Applied])),
+        of("a commit that is refused without a row, and nothing can be read", says([RefusedWithoutRow, Denied])),
+        of(
+            "a commit that is refused without a row until the time is over",
+            says([RefusedWithoutRow, Throttled]).time(20),
+        ),
+        of("a commit that is refused by a copy of this holder", says([refused(own(90)), Applied])),
+        of(
+            "a commit that is refused by a copy of this holder, and then lost",
+            says([refused(own(90)), refused(Row::held())]),
+        ),
+        of("a commit of a row that is no lock record", says([refused(broken())])),
+        of("a commit without a response", says([NoResponse, Applied])),
+        of("a commit without a response, whose version is on the row", says([NoResponse, refused(ours())])),
+        of("a commit without a response, and then another grant", says([NoResponse, refused(Row::held())])),
+        of("a commit without a response, and then a row that is no lock record", says([NoResponse, refused(broken())])),
+        of(
+            "a commit without a response, and then a copy of this holder",
+            says([NoResponse, refused(own(90)), Applied]),
+        ),
+        of(
+            "a commit that is ruled out by a copy of this holder, and then conflicts until the time is over",
+            says([NoResponse, refused(own(90)), Throttled]).time(45),
+        ),
+        of(
+            "a commit that is ruled out by a copy of this holder, and then denied",
+            says([NoResponse, refused(own(90)), Denied]),
+        ),
+        of("a commit without a response until the time is over", says([NoResponse, NoResponse]).time(20)),
+        of(
+            "a commit without a response, which DynamoDB recognises for eight minutes",
+            says([NoResponse, NoResponse, Applied]).takes(239_000),
+        ),
+        of("a commit without a response, which DynamoDB recognises no more", says([NoResponse]).takes(480_000)),
+        of(
+            "a commit whose token is forgotten, and then another grant",
+            says([NoResponse, refused(Row::held())]).takes(240_000),
+        ),
+        of(
+            "a commit whose token is forgotten, and whose row is older",
+            says([NoResponse, refused(own(90)), Applied]).takes(240_000),
+        ),
+        of(
+            "a commit whose token is forgotten, and whose row is older and released",
+            says([NoResponse, refused(own(90).released())]).takes(240_000),
+        ),
+        of(
+            "a commit whose token is forgotten, and whose version is on the row",
+            says([NoResponse, refused(ours())]).takes(240_000),
+        ),
+        of(
+            "a commit whose token is not forgotten yet, and then another grant",
+            says([NoResponse, refused(Row::held())]).takes(239_000),
+        ),
+        of("a commit that was refused for now, long ago", says([Throttled, refused(Row::held())]).takes(240_000)),
+        of("a commit that conflicts", says([Throttled, Applied])),
+        of("a commit that conflicts until the time is over", says([Throttled, Throttled]).time(40)),
+        of("a commit that conflicts after no response", says([NoResponse, Throttled]).time(30)),
+        of("a commit in progress", says([InProgress, Applied])),
+        of("a commit in progress until the time is over", says([InProgress]).time(500)),
+        of("a commit that DynamoDB can recover", says([InProgress, InProgress, InProgress, InProgress, Applied])),
+        of("a commit that is denied", says([Denied])),
+        of("a commit that is denied after no response", says([NoResponse, Denied])),
+        of("a commit that is invalid", says([Invalid])),
+        of("a commit by a clock that is far behind", says([Applied, Applied]).runs_behind(9_000)),
+        of(
+            "a commit by a clock that is far behind, and the lock is lost since",
+            says([Applied, Refused(Row::held())]).runs_behind(9_000),
+        ),
+    ]
+}
+
+/// The caller's writes are refused.
+fn cancelled() -> Vec<Case> {
+    let of = |name, script| run(name, Ending::Renews, vec![holding()], script);
+    let released = |name, script| run(name, Ending::Releases, vec![holding()], script);
+    let ours = || Row::by(Wrote::Attempt(1)).owner("me");
+    let after = |replies: &[Says]| says([NoResponse, Cancelled].into_iter().chain(replies.iter().cloned()));
+    vec![
+        of("a commit that is cancelled", says([Cancelled])),
+        of("a commit that is cancelled after a conflict", says([Throttled, Cancelled])),
+        of(
+            "a commit that is cancelled after a copy of this holder has ruled out an earlier one",
+            says([NoResponse, refused(own(90)), Cancelled]),
+        ),
+        of("a commit that is cancelled after no response", after(&[AppliedTo(own(0))])),
+        of("a commit that is cancelled after no response, and was applied", after(&[AppliedTo(ours())])),
+        of("a commit that is cancelled after no response, and whose version is on the row", after(&[Refused(ours())])),
+        of("a commit that is cancelled after progress", says([InProgress, Cancelled, AppliedTo(own(0))])),
+        of("a commit that is cancelled after no response, and the row does not tell", after(&[Applied, Applied])),
+        of("a commit that is cancelled twice, and the row does not tell", after(&[Applied, Cancelled])),
+        of(
+            "a commit that is cancelled after no response, and the row then rules it out",
+            after(&[Applied, refused(Row::by(Wrote::Attempt(2)).owner("me"))]),
+        ),
+        of(
+            "a commit that is cancelled after no response, and is lost",
+            after(&[Refused(Row::held()), refused(Row::held())]),
+        ),
+        of(
+            "a commit that is cancelled after no response, is lost, and was applied",
+            after(&[Refused(Row::held()), Applied]),
+        ),
+        of(
+            "a commit that is cancelled after no response, of a row that is no lock record",
+            after(&[Refused(broken()), refused(broken())]),
+        ),
+        of("a commit that is cancelled after no response, and nothing can be renewed", after(&[Denied])),
+        of("a commit that is cancelled after no response, and then no response", after(&[NoResponse]).time(15)),
+        released("a commit and release that is cancelled", says([Cancelled])),
+        released("a commit and release that is cancelled after no response", after(&[AppliedTo(own(0))])),
+        released(
+            "a commit and release that is cancelled after no response, and was applied",
+            after(&[Refused(own(0).released()), Applied]),
+        ),
+        released(
+            "a commit and release that is cancelled after no response, and stays cancelled",
+            after(&[Refused(own(0).released()), Cancelled]),
+        ),
+        run("a settlement that is cancelled", Ending::Settles { alone: false }, vec![work()], says([Cancelled])),
+        run(
+            "a settlement that is cancelled after no response",
+            Ending::Settles { alone: false },
+            vec![work()],
+            after(&[AppliedTo(own(0).work(60_000))]),
+        ),
+        run(
+            "a settlement that is cancelled after no response, and was applied",
+            Ending::Settles { alone: false },
+            vec![work()],
+            after(&[Refused(Row::by(Wrote::Settled(1)))]),
+        ),
+    ]
+}
+
+fn releases() -> Vec<Case> {
+    let of = |name, script| run(name, Ending::Releases, vec![holding()], script);
+    let newer = |later| Holding { newest: Version { stamp: saved(later).stamp, ..holding().newest }, ..holding() };
+    vec![
+        of("a commit and release", says([Applied])),
+        of("a commit and release whose clock writes later times", says([Applied]).writes_later()),
+        run(
+            "a commit and release by a clock that is behind the newest stamp",
+            Ending::Releases,
+            vec![newer(9_000)],
+            says([Applied]),
+        ),
+        of("a commit and release that is refused by another grant", says([refused(Row::held())])),
+        of("a commit and release that is refused by a copy of this holder", says([refused(own(90)), Applied])),
+        of("a commit and release without a response", says([NoResponse, Applied])),
+        of("a commit and release without a response, and then another grant", says([NoResponse, refused(Row::held())])),
+        of("a commit and release whose token is forgotten", says([NoResponse, refused(Row::held())]).takes(240_000)),
+        of("a commit and release without a response until the time is over", says([NoResponse]).time(5)),
+    ]
+}
+
+/// The lock of idempotent work, whose record counts for a minute after its outcome.
+fn work() -> Holding {
+    Holding { keep: Some(Duration::from_secs(60)), ..holding() }
+}
+
+fn settlements() -> Vec<Case> {
+    let alone = |name, script| run(name, Ending::Settles { alone: true }, vec![work()], script);
+    let with_writes = |name, script| run(name, Ending::Settles { alone: false }, vec![work()], script);
+    let settled = || Row::by(Wrote::Settled(1));
+    let by_another = || Row::held().work(60_000).settled("done");
+    vec![
+        alone("an outcome", says([Applied])),
+        alone("an outcome whose clock writes later times", says([Applied]).writes_later()),
+        run("an outcome that is not kept", Ending::Settles { alone: true }, vec![holding()], says([Applied])),
+        alone("an outcome that is refused by another grant", says([Refused(Row::held().work(60_000))])),
+        alone("an outcome that is refused by another outcome", says([Refused(by_another())])),
+        alone("an outcome whose row is gone", says([RefusedWithoutRow, NoRow])),
+        alone("an outcome that is refused by a copy of this holder", says([Refused(own(90).work(60_000)), Applied])),
+        alone("an outcome without a response", says([NoResponse, Applied])),
+        alone("an outcome without a response, which was stored", says([NoResponse, Refused(settled())])),
+        alone("an outcome that was refused for now, and stored by a late copy", says([Throttled, Refused(settled())])),
+        alone(
+            "an outcome without a response, and then another grant",
+            says([NoResponse, Refused(Row::held().work(60_000))]),
+        ),
+        alone(
+            "an outcome that may have been replaced",
+            says([NoResponse, Refused(Row::held().work(60_000))]).takes(30_000),
+        ),
+        alone(
+            "an outcome that cannot have been replaced yet",
+            says([NoResponse, Refused(Row::held().work(60_000))]).takes(29_000),
+        ),
+        alone(
+            "an outcome whose row is older",
+            says([NoResponse, Refused(own(90).work(60_000)), Applied]).takes(30_000),
+        ),
+        alone("an outcome that is too large", says([Invalid])),
+        alone("an outcome without a response until the time is over", says([NoResponse, NoResponse]).time(20)),
+        with_writes("an outcome with writes", says([Applied])),
+        with_writes(
+            "an outcome with writes, without a response, which was stored",
+            says([NoResponse, refused(settled())]),
+        ),
+        with_writes("an outcome with writes that is refused by another outcome", says([refused(by_another())])),
+        with_writes(
+            "an outcome with writes, whose transaction DynamoDB still recognises",
+            says([NoResponse, refused(Row::held().work(60_000))]).takes(30_000),
+        ),
+    ]
+}
+
+/// Of two locks.
+fn sets() -> Vec<Case> {
+    let two = || [holding(), Holding { key: "l".into(), ..holding() }].to_vec();
+    let of = |name, script| run(name, Ending::Renews, two(), script);
+    let ours = || Row::by(Wrote::Attempt(2)).owner("me");
+    vec![
+        of("a commit under two locks", says([Applied])),
+        of("a commit under two locks, of which one is lost", says([RefusedBy(vec![(1, Row::held())])])),
+        of(
+            "a commit under two locks, which are both lost",
+            says([RefusedBy(vec![(0, Row::held()), (1, Row::held())])]),
+        ),
+        of(
+            "a commit under two locks, of which one is lost and one was renewed",
+            says([RefusedBy(vec![(0, own(90)), (1, Row::held())])]),
+        ),
+        of(
+            "a commit under two locks, of which one is lost and one is no lock record",
+            says([RefusedBy(vec![(0, broken()), (1, Row::held())])]),
+        ),
+        of(
+            "a commit under two locks, of which one is no lock record and one was renewed",
+            says([RefusedBy(vec![(0, broken()), (1, own(90))])]),
+        ),
+        of(
+            "a commit under two locks without a response, of which one shows it",
+            says([NoResponse, RefusedBy(vec![(0, own(90)), (1, ours())])]),
+        ),
+        of(
+            "a commit under two locks without a response, of which one is no lock record",
+            says([NoResponse, RefusedBy(vec![(0, broken()), (1, own(90))])]),
+        ),
+        of(
+            "a commit under two locks without a response, of which neither is a lock record",
+            says([NoResponse, RefusedBy(vec![(0, broken()), (1, broken())])]),
+        ),
+        of(
+            "a commit under two locks whose token is forgotten, of which one is older",
+            says([NoResponse, RefusedBy(vec![(0, Row::held()), (1, own(90))])]).takes(240_000),
+        ),
+        of(
+            "a commit under two locks that is cancelled after no response",
+            says([NoResponse, Cancelled, AppliedTo(own(0))]),
+        ),
+        of(
+            "a commit under two locks by a clock that is far behind",
+            says([Applied, Applied, Applied]).runs_behind(9_000),
+        ),
+        run("a commit and release of two locks", Ending::Releases, two(), says([Applied])),
+    ]
+}
+
+pub(crate) fn cases() -> Vec<Case> {
+    [commits(), cancelled(), releases(), settlements(), sets()].concat()
+}
