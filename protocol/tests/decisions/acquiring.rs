@@ -121,6 +121,12 @@ pub(crate) fn cases() -> Vec<Case> {
             says([NoResponse, NoRow, NoResponse, Is(own.clone())]),
         ),
         of(
+            "no response twice, and the row shows the second attempt",
+            options(),
+            says([NoResponse, NoRow, NoResponse, Is(Row::by(Wrote::Attempt(2)).owner("me").token(8))]),
+        ),
+        of("no response twice in one millisecond", options(), says([NoResponse, NoRow, Denied, Applied]).takes(0)),
+        of(
             "no response to anything, until the time is over",
             options(),
             says([NoResponse, NoResponse, NoResponse, Applied]).time(40),
@@ -239,6 +245,12 @@ pub(crate) fn cases() -> Vec<Case> {
             "granted with a token that nothing can follow",
             options(),
             says([AppliedTo(own.clone().token(u64::MAX)), Applied]),
+        ),
+        of("granted in a row whose token was below zero", options(), says([AppliedTo(own.clone().token(0)), Applied])),
+        of(
+            "granted by a clock that is behind, but writes later times",
+            options(),
+            says([Applied]).writes_later().runs_behind(2_200),
         ),
         of("granted by a clock that is far behind", options(), says([Applied]).runs_behind(9_000)),
         of("granted by a clock that is behind as clocks may be", options(), says([Applied]).runs_behind(1_900)),

@@ -8,10 +8,10 @@ use crate::script::{Says, Script};
 use crate::words::state;
 use Says::{
     Applied, AppliedTo, Cancelled, Denied, InProgress, Invalid, Is, NoResponse, NoRow, Refused, RefusedBy,
-    RefusedWithoutRow, Throttled,
+    RefusedPartly, RefusedWithoutRow, Throttled,
 };
 use lambda_lock_protocol::{
-    DataChange, FailedCommit, Holding, Settings, StoredOutcome, Version, commit, commit_and_release, settle,
+    DataChange, FailedCommit, Holding, Settings, StoredOutcome, Version, commit, commit_and_release, renew, settle,
 };
 use std::time::Duration;
 
@@ -169,6 +169,12 @@ fn cancelled() -> Vec<Case> {
             "a commit that is cancelled after no response, and is lost",
             after(&[Refused(Row::held()), refused(Row::held())]),
         ),
+        run(
+            "a commit of a renewed lock that is cancelled after no response, is lost, and was applied",
+            Ending::Renews,
+            vec![renewed()],
+            after(&[Refused(Row::held()), Applied]),
+        ),
         of(
             "a commit that is cancelled after no response, is lost, and was applied",
             after(&[Refused(Row::held()), Applied]),
@@ -207,7 +213,6 @@ fn cancelled() -> Vec<Case> {
 
 fn releases() -> Vec<Case> {
     let of = |name, script| run(name, Ending::Releases, vec![holding()], script);
-    let newer = |later| Holding { newest: Version { stamp: saved(later).stamp, ..holding().newest }, ..holding() };
     vec![
         of("a commit and release", says([Applied])),
         of("a commit and release whose clock writes later times", says([Applied]).writes_later()),
@@ -216,6 +221,11 @@ fn releases() -> Vec<Case> {
             Ending::Releases,
             vec![newer(9_000)],
             says([Applied]),
+        ),
+        run("a commit and release of idempotent work", Ending::Releases, vec![kept_for(60)], says([Applied])),
+        of(
+            "a commit and release without a response, and then the released row",
+            says([NoResponse, refused(own(0).released())]),
         ),
         of("a commit and release that is refused by another grant", says([refused(Row::held())])),
         of("a commit and release that is refused by a copy of this holder", says([refused(own(90)), Applied])),
@@ -228,7 +238,24 @@ fn releases() -> Vec<Case> {
 
 /// The lock of idempotent work, whose record counts for a minute after its outcome.
 fn work() -> Holding {
-    Holding { keep: Some(Duration::from_secs(60)), ..holding() }
+    kept_for(60)
+}
+
+fn kept_for(seconds: u64) -> Holding {
+    Holding { keep: Some(Duration::from_secs(seconds)), ..holding() }
+}
+
+/// A holder that has sent a version so much later than the one that it has seen.
+fn newer(later: u64) -> Holding {
+    Holding { newest: Version { stamp: saved(later).stamp, ..holding().newest }, ..holding() }
+}
+
+/// A holder that relies on its lease.
+fn renewed() -> Holding {
+    let mut holding = holding();
+    let renewal = async |port: &mut Script| renew(port, &Settings::default(), &mut holding, &DataChange::Keep).await;
+    says([Applied]).run("a renewal before", renewal, |end, _| format!("{end:?}"));
+    holding
 }
 
 fn settlements() -> Vec<Case> {
@@ -246,6 +273,23 @@ fn settlements() -> Vec<Case> {
         alone("an outcome that is refused by a copy of this holder", says([Refused(own(90).work(60_000)), Applied])),
         alone("an outcome without a response", says([NoResponse, Applied])),
         alone("an outcome without a response, which was stored", says([NoResponse, Refused(settled())])),
+        alone(
+            "an outcome of which an earlier attempt was stored by a late copy",
+            says([Refused(own(90).work(60_000)), Refused(settled())]),
+        ),
+        alone("an outcome without a response, and then another outcome", says([NoResponse, Refused(by_another())])),
+        run(
+            "an outcome that is kept for longer than requests are repeated",
+            Ending::Settles { alone: true },
+            vec![kept_for(3_600)],
+            says([NoResponse, Refused(Row::held().work(60_000))]).takes(240_000),
+        ),
+        run(
+            "an outcome by a clock that is behind the newest stamp",
+            Ending::Settles { alone: true },
+            vec![newer(9_000)],
+            says([Applied]),
+        ),
         alone("an outcome that was refused for now, and stored by a late copy", says([Throttled, Refused(settled())])),
         alone(
             "an outcome without a response, and then another grant",
@@ -290,6 +334,7 @@ fn sets() -> Vec<Case> {
             "a commit under two locks, which are both lost",
             says([RefusedBy(vec![(0, Row::held()), (1, Row::held())])]),
         ),
+        of("a commit under two locks, of which one was renewed and one is gone", says([RefusedPartly(own(90)), NoRow])),
         of(
             "a commit under two locks, of which one is lost and one was renewed",
             says([RefusedBy(vec![(0, own(90)), (1, Row::held())])]),

@@ -68,6 +68,16 @@ fn renewals() -> Vec<Case> {
             holding(),
             says([Refused(own(90).text("leaseDuration", "40000").number("leaseEndsAt", BEGIN + 35_000)), Applied]),
         ),
+        of(
+            "a renewal that is refused by a later end of a copy",
+            holding(),
+            says([Refused(own(90).number("leaseEndsAt", BEGIN + 50_000)), Applied]),
+        ),
+        of(
+            "a renewal that is refused by an earlier end of a copy, and then no response",
+            holding(),
+            says([Refused(own(90).number("leaseEndsAt", BEGIN + 5_000)), NoResponse]).time(8),
+        ),
         of("a renewal that is refused by an older version of a copy", newer(), says([Refused(own(90)), Applied])),
         of(
             "a renewal of a row with the TTL attribute of other clients",
@@ -183,6 +193,12 @@ fn releases() -> Vec<Case> {
             says([Applied]),
         ),
         of_holding("a release by a clock that is behind the newest stamp", newer(9_000), says([Applied])),
+        of_holding(
+            "a release by a clock that is behind the newest stamp, which is not on the row",
+            newer(9_000),
+            says([Refused(own(90)), Applied]),
+        ),
+        of("a release that is refused again and again", says([Refused(own(90)), Refused(own(91)), Applied])),
         of_holding("a release goes no further than what was seen", newer(50), says([Applied])),
         of("a release by a clock that is behind a copy's stamp", says([Refused(own(9_000)), Applied])),
         with("a release that wakes", wakes(), says([AppliedTo(in_line(own(0).released()))])),
@@ -256,6 +272,7 @@ fn releases() -> Vec<Case> {
             says([NoResponse, Refused(own(0).text("leaseDuration", "soon"))]),
         ),
         with("a release whose payload is too large", payload(), says([Invalid, Applied])),
+        with("a release whose payload is too large when the time is over", payload(), says([Invalid]).time(5)),
         with("a release whose payload is too large, and then lost", payload(), says([Invalid, Refused(Row::held())])),
         with("a release whose payload is too large, and then invalid", payload(), says([Invalid, Invalid])),
         with("a release with a payload that is denied", payload(), says([Denied])),
@@ -315,6 +332,10 @@ fn releases() -> Vec<Case> {
         of_workflow(
             "a release of a workflow without a response, which was applied",
             says([Is(of_arn()), NoResponse, Refused(of_arn().released())]),
+        ),
+        of_workflow(
+            "a release of a workflow that is throttled, and another has released",
+            says([Is(of_arn()), Throttled, Refused(of_arn().released())]),
         ),
         of_workflow(
             "a release of a workflow that another has released",

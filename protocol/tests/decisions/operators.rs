@@ -35,6 +35,11 @@ fn breaks() -> Vec<Case> {
         of("a break of work that has its outcome", settled(), says([])),
         of("a break of a lock that was released meanwhile", held(), says([Refused(Row::free())])),
         of("a break of a lock that was renewed meanwhile", held(), says([Refused(Row::by(Wrote::Theirs(9_000)))])),
+        of(
+            "a break of a lock that was renewed and released meanwhile",
+            held(),
+            says([Refused(Row::by(Wrote::Theirs(9_000)).released())]),
+        ),
         of("a break of a lock whose row is gone", held(), says([RefusedWithoutRow])),
         of("a break without a response", held(), says([NoResponse, Applied])),
         of("a break without a response, and the lock is released", held(), says([NoResponse, Refused(Row::free())])),
@@ -106,6 +111,11 @@ fn freezes() -> Vec<Case> {
                 Is(changed(Row::held().text("freezeReason", "a fire"), BEGIN + 5)),
                 Applied,
             ]),
+        ),
+        of_freeze(
+            "a freeze that is refused when the time is over, after no response",
+            false,
+            says([Is(Row::held()), NoResponse, Refused(Row::held()), Is(Row::held()), Applied]).time(15),
         ),
         of_freeze(
             "a freeze of a row that is made meanwhile",

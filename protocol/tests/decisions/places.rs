@@ -2,9 +2,9 @@
 
 use crate::Case;
 use crate::acquiring::{has_observed, held, options, says, with_reclaim};
-use crate::row::Row;
+use crate::row::{Row, Wrote};
 use crate::script::{BEGIN, Says, Script};
-use Says::{Applied, Are, Denied, Is, NoResponse, Refused, Throttled};
+use Says::{Applied, Are, Denied, Invalid, Is, NoResponse, NoRow, Refused, Throttled};
 use lambda_lock_protocol::{AcquireOptions, AcquiredPlace, Places, Reclaim, Settings, WantedPlace, acquire_one_of};
 
 /// One of several places.
@@ -33,15 +33,16 @@ pub(crate) fn cases() -> Vec<Case> {
         observations: Vec::new(),
     };
     let of = |name, options, script| with(name, options, wanted(3, Some(1)), script);
-    let observed = WantedPlace {
-        observations: vec![(2, has_observed(&Row::held(), 21_000).observation.unwrap())],
+    let observed = |place| WantedPlace {
+        observations: vec![(place, has_observed(&Row::held(), 21_000).observation.unwrap())],
         ..wanted(3, Some(1))
     };
     let named = WantedPlace { places: Places::Named(vec!["left".into(), "right".into()]), ..wanted(2, Some(0)) };
     let all = |rows: [Row; 3]| Are(rows.map(Some).to_vec());
     let held = Row::held;
+    let one_free = || all([held(), Row::free(), held()]);
     let held_of = |places| Are(vec![Some(Row::held()); places]);
-    let almost_dead = || held().number("leaseEndsAt", BEGIN - 1_980);
+    let almost_dead = || held().number("leaseEndsAt", BEGIN - 1_988);
     let broken = || held().text("leaseDuration", "soon");
     vec![
         of("a place that nobody has", options(), says([Applied])),
@@ -62,8 +63,29 @@ pub(crate) fn cases() -> Vec<Case> {
         with(
             "a place of which another's holder was observed to be dead",
             options(),
-            observed,
+            observed(2),
             says([Refused(held()), all([held(), held(), held()]), Applied]).distrusts_the_wall_clock(),
+        ),
+        with(
+            "a first place whose holder was observed to be dead",
+            options(),
+            observed(1),
+            says([Refused(held()), Applied]).distrusts_the_wall_clock(),
+        ),
+        of(
+            "a place that another call of the same owner takes first",
+            with_reclaim(Reclaim::SameOwner),
+            says([NoRow, Refused(held().owner("me")), all([held(), held().owner("me"), held()]), Applied]),
+        ),
+        of(
+            "a place that is invalid, and was released since it was granted",
+            options(),
+            says([Invalid, Is(Row::by(Wrote::Attempt(1)).released()), all([Row::free(), held(), held()]), Applied]),
+        ),
+        of(
+            "a place without a response until the time is over, whose release has none",
+            options(),
+            says([NoResponse, NoResponse, NoResponse, Applied, NoResponse]).time(40),
         ),
         of(
             "a place that another takes first",
@@ -123,6 +145,21 @@ pub(crate) fn cases() -> Vec<Case> {
             .waits(5_000),
         ),
         of(
+            "all places are held, after others were faster",
+            options(),
+            says([
+                Refused(held()),
+                one_free(),
+                Refused(held()),
+                all([held(), held(), held()]),
+                one_free(),
+                Refused(held()),
+                one_free(),
+                Applied,
+            ])
+            .waits(5_000),
+        ),
+        of(
             "all places are held until the time is over",
             options(),
             says([Refused(held()), all([held(), held(), held()]), all([held(), held(), held()])]).waits(30),
@@ -161,6 +198,11 @@ pub(crate) fn cases() -> Vec<Case> {
                 NoResponse,
                 Throttled,
             ]),
+        ),
+        of(
+            "a free place, and one that the same owner has released",
+            with_reclaim(Reclaim::SameOwner),
+            says([all([held().owner("me").released(), Row::free(), held()]), Applied]),
         ),
         of(
             "a place of the same owner that another has by now",

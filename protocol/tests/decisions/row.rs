@@ -1,7 +1,6 @@
 //! Rows as a response shows them.
 
 use crate::script::BEGIN;
-use crate::words::ours;
 use lambda_lock_protocol::{Grant, Item, OURS, Stamp, Value, Version};
 
 /// The version of a row, for tests that name it.
@@ -137,7 +136,7 @@ impl Row {
 /// The name of a version in a transcript.
 pub(crate) fn named(version: &str, attempts: &[Version]) -> String {
     if let Some(attempt) = attempts.iter().position(|attempt| attempt.text() == version) {
-        return ours(attempt);
+        return format!("attempt {}", attempt + 1);
     }
     if let Some(settled) = version.strip_prefix("lo1-") {
         return format!("the outcome of {}", named(&format!("{OURS}{settled}"), attempts));

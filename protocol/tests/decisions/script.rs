@@ -32,6 +32,8 @@ pub(crate) enum Says {
     NoRow,
     /// A transaction was refused by these rows.
     RefusedBy(Vec<(usize, Row)>),
+    /// A transaction was refused by this row of the first lock, and by the second lock, whose row the response does not show.
+    RefusedPartly(Row),
     /// A transaction was cancelled because of the caller's first write.
     Cancelled,
     InProgress,
@@ -52,6 +54,8 @@ pub(crate) struct Script {
     trusted: bool,
     /// By how much the time to write, and the one from which a lease counts, are later than the wall clock.
     later: [u64; 2],
+    /// By how much the wall clock is set forward.
+    jump: Duration,
     wait: Duration,
     time: Duration,
     round_trip: Duration,
@@ -78,6 +82,7 @@ impl Script {
             passed: Duration::ZERO,
             trusted: true,
             later: [0; 2],
+            jump: Duration::ZERO,
             wait: Duration::ZERO,
             time: Duration::from_secs(10),
             round_trip: Duration::from_millis(5),
@@ -113,6 +118,11 @@ impl Script {
     /// DynamoDB's clock is ahead of that of this caller by so much. The first response shows it.
     pub(crate) fn runs_behind(self, millis: u64) -> Self {
         Self { behind: Some(millis), ..self }
+    }
+
+    /// The wall clock is set forward, 20 ms after the beginning.
+    pub(crate) fn jumps(self, millis: u64) -> Self {
+        Self { jump: Duration::from_millis(millis), ..self }
     }
 
     /// Each response takes so long, and the caller has time for all of them.
@@ -155,7 +165,8 @@ impl Script {
     }
 
     fn instants(&self) -> Instants {
-        Instants { monotonic: self.passed, wall: Duration::from_millis(BEGIN) + self.passed }
+        let jump = if self.passed < Duration::from_millis(20) { Duration::ZERO } else { self.jump };
+        Instants { monotonic: self.passed, wall: Duration::from_millis(BEGIN) + self.passed + jump }
     }
 
     fn reply(&mut self, request: &str) -> (Instants, Says) {
@@ -163,7 +174,9 @@ impl Script {
             panic!("{}: nothing replies to {request}\n{}", self.name, self.said)
         };
         self.say(request);
-        self.answered = Some(self.instants());
+        if !matches!(says, Says::NoResponse) {
+            self.answered = Some(self.instants());
+        }
         self.passed += self.round_trip;
         (self.instants(), says)
     }
@@ -194,7 +207,7 @@ impl Script {
 
 impl Port for Script {
     fn now(&mut self) -> Now {
-        let millis = BEGIN + u64::try_from(self.passed.as_millis()).unwrap();
+        let millis = u64::try_from(self.instants().wall.as_millis()).unwrap();
         let [written, latest] = self.later;
         // Once a response has shown DynamoDB's clock, leases end by that.
         let server = self.behind.filter(|_| self.answered.is_some()).map_or(0, |behind| millis + behind);
@@ -256,6 +269,10 @@ impl Port for Script {
             Says::RefusedBy(rows) => {
                 let refusal = |(index, row): (usize, Row)| Refusal { index, row: Some(row.item(&self.attempts)) };
                 Ok(Transacted::Refused(rows.into_iter().map(refusal).collect()))
+            }
+            Says::RefusedPartly(row) => {
+                let first = Refusal { index: 0, row: Some(row.item(&self.attempts)) };
+                Ok(Transacted::Refused(vec![first, Refusal { index: 1, row: None }]))
             }
             Says::RefusedWithoutRow => Ok(Transacted::Refused(vec![Refusal { index: 0, row: None }])),
             Says::Cancelled => {

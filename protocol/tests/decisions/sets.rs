@@ -6,7 +6,8 @@ use crate::row::{Row, Wrote, saved};
 use crate::script::{BEGIN, Says, Script};
 use crate::words::{at, state};
 use Says::{
-    Applied, Are, Cancelled, Denied, InProgress, Invalid, NoResponse, NoRow, RefusedBy, RefusedWithoutRow, Throttled,
+    Applied, Are, Cancelled, Denied, InProgress, Invalid, NoResponse, NoRow, RefusedBy, RefusedPartly,
+    RefusedWithoutRow, Throttled,
 };
 use lambda_lock_protocol::{AcquireAllOptions, AcquiredAll, PendingCommit, Reclaim, Settings, WantedLock, acquire_all};
 
@@ -41,6 +42,12 @@ pub(crate) fn cases() -> Vec<Case> {
         options.locks[1].commit = Some(PendingCommit::Sent(stamp));
         options
     };
+    let saved_later = || {
+        let mut options = with_commit(saved(20).stamp);
+        options.locks[1].reclaim = Reclaim::Only(saved(20));
+        options
+    };
+    let first_free = || RefusedBy(vec![(0, Row::free())]);
     let almost_dead = |before| Row::held().number("leaseEndsAt", BEGIN - before);
     let of = |name, options, script: Script| {
         let settings = Settings::default();
@@ -65,6 +72,8 @@ pub(crate) fn cases() -> Vec<Case> {
     };
     let own = || Row::by(Wrote::Attempt(1)).owner("me").token(BEGIN + 1);
     let some = |rows: [Row; 2]| Are(rows.map(Some).to_vec());
+    let of_owner = |owner, token| Row::held().owner(owner).token(token);
+    let of_first = |row| some([row, Row::free()]);
     vec![
         of("a set that nobody has", two(), says([Applied])),
         of("a set of which one is held", two(), says([RefusedBy(vec![(0, Row::held())])])),
@@ -130,6 +139,24 @@ pub(crate) fn cases() -> Vec<Case> {
             says([RefusedBy(vec![(0, almost_dead(1_990)), (1, almost_dead(1_980))]), Applied]).waits(5_000),
         ),
         of(
+            "a set that waits among many",
+            two(),
+            says([
+                RefusedBy(vec![(0, of_owner("a", 7))]),
+                of_first(of_owner("b", 8)),
+                of_first(of_owner("c", 9)),
+                of_first(of_owner("d", 10)),
+                NoRow,
+                Applied,
+            ])
+            .waits(5_000),
+        ),
+        of(
+            "a set that waits, and nothing can be read",
+            two(),
+            says([RefusedBy(vec![(0, Row::held())]), Denied]).waits(5_000),
+        ),
+        of(
             "a set that waits for a row that is deleted",
             two(),
             says([RefusedBy(vec![(0, Row::held())]), NoRow, Applied]).waits(5_000),
@@ -148,6 +175,19 @@ pub(crate) fn cases() -> Vec<Case> {
                 RefusedBy(vec![(0, Row::free())]),
                 Applied,
             ]),
+        ),
+        of(
+            "a set that waits, after others were faster",
+            two(),
+            says([
+                first_free(),
+                first_free(),
+                RefusedBy(vec![(0, Row::held())]),
+                some([Row::free(), Row::free()]),
+                first_free(),
+                Applied,
+            ])
+            .waits(5_000),
         ),
         of(
             "a set for which others were faster until the time is over",
@@ -181,6 +221,11 @@ pub(crate) fn cases() -> Vec<Case> {
             says([NoResponse, RefusedBy(vec![(0, Row::held())]), Applied, Applied]),
         ),
         of("a set without a response, and then denied", two(), says([NoResponse, Denied, Applied, Applied])),
+        of(
+            "a set without a response, whose first release has none either",
+            two(),
+            says([NoResponse, RefusedBy(vec![(0, Row::held())]), NoResponse, Applied]),
+        ),
         of(
             "a set without a response, which is released without one too",
             two(),
@@ -216,12 +261,22 @@ pub(crate) fn cases() -> Vec<Case> {
         of("a set in progress, and then no response", two(), says([InProgress, NoResponse, Applied])),
         of("a set in progress until the time is over", two(), says([InProgress, Applied, Applied]).time(500)),
         of("a set that is throttled", two(), says([Throttled, Applied])),
+        of(
+            "a set that is throttled, and granted by a late copy",
+            two(),
+            says([Throttled, RefusedBy(vec![(0, own())])]),
+        ),
         of("a set that is throttled until the time is over", two(), says([Throttled, Throttled]).time(50)),
         of("a set that is denied", two(), says([Denied])),
         of("a set whose transaction says that writes of the caller's were refused", two(), says([Cancelled, Applied])),
         of("a set that is invalid because of a row", two(), says([Invalid, some([own(), own()])])),
         of("a set that is invalid", two(), says([Invalid, NoRow])),
         of("a set whose refusal shows no row", two(), says([RefusedWithoutRow, some([Row::held(), Row::free()])])),
+        of(
+            "a set whose refusal shows one row of two",
+            two(),
+            says([RefusedPartly(Row::free()), some([Row::free(), Row::held()])]),
+        ),
         of(
             "a set with a row that is no lock record",
             two(),
@@ -237,6 +292,7 @@ pub(crate) fn cases() -> Vec<Case> {
         of("a saved set whose earlier token is large", with_token(BEGIN + 700), says([Applied])),
         of("a saved set whose earlier token cannot be followed", with_token(u64::MAX - 1), says([])),
         of("a saved set whose commit was the last write", with_commit(saved(0).stamp), says([Applied])),
+        of("a saved set whose commit was the last write of one lock", saved_later(), says([Applied])),
         of("a saved set whose commit was not applied", with_commit(saved(20).stamp), says([Applied])),
         of(
             "a saved set of which one is gone",

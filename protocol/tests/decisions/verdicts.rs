@@ -5,7 +5,9 @@ use crate::acquiring::{has_observed, of, options, resumes, says, with, with_queu
 use crate::row::{Row, Wrote};
 use crate::script::{BEGIN, Says};
 use Says::{Applied, NoRow, Refused, RefusedWithoutRow};
-use lambda_lock_protocol::{AcquireOptions, Attribute, AttributesChange, ClockBounds, Queueing, Reclaim, Settings};
+use lambda_lock_protocol::{
+    AcquireOptions, Attribute, AttributesChange, ClockBounds, DataChange, Queueing, Reclaim, Settings,
+};
 
 /// One row, to which the first write of a caller without time to wait is refused. Each verdict of `acquire/verdict.rs` is here.
 pub(crate) fn cases() -> Vec<Case> {
@@ -18,6 +20,8 @@ pub(crate) fn cases() -> Vec<Case> {
         attributes: AttributesChange::Replace(vec![("color".to_owned(), Attribute::Text("red".to_owned()))]),
         ..options()
     };
+    let with_data =
+        || AcquireOptions { data: DataChange::Set(vec![1]), workflow: Some("arn:1".to_owned()), ..options() };
     vec![
         // The row was not seen.
         of("nobody has it", options(), says([Applied])),
@@ -32,6 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
             says([Applied]),
         ),
         of("a clock that writes later times", options(), says([Applied]).writes_later()),
+        of("with data, for a workflow", with_data(), says([Refused(Row::held().dead()), Applied])),
         of("with other attributes than the row may have", with_attributes(), says([Applied])),
         // It is held.
         of("held", options(), says([Refused(Row::held())])),
@@ -144,6 +149,16 @@ pub(crate) fn cases() -> Vec<Case> {
             "dead for almost as long as it is left to a line",
             options(),
             says([Refused(Row::held().number("leaseEndsAt", BEGIN - 4_095).line(9, 5))]),
+        ),
+        of(
+            "dead by observation, for as long as it is left to a line",
+            has_observed(&Row::held(), 23_100),
+            says([Refused(Row::held().line(9, 5)), Applied]).distrusts_the_wall_clock(),
+        ),
+        of(
+            "dead by observation, for almost as long",
+            has_observed(&Row::held(), 23_099),
+            says([Refused(Row::held().line(9, 5))]).distrusts_the_wall_clock(),
         ),
         of(
             "dead, and the turn of this ticket",

@@ -4,7 +4,7 @@ use crate::Case;
 use crate::row::{Row, Wrote};
 use crate::script::{BEGIN, Says};
 use Says::{Applied, AppliedTo, AppliedWithoutRow, Is, NoResponse, NoRow, Refused, Throttled};
-use lambda_lock_protocol::Queueing;
+use lambda_lock_protocol::{AcquireOptions, Queueing};
 
 use crate::acquiring::{of, options, resumes, says, with_queueing, with_ticket};
 /// Behind a holder.
@@ -16,6 +16,10 @@ pub(crate) fn cases() -> Vec<Case> {
     let almost_dead = || Row::held().number("leaseEndsAt", BEGIN - 1_990).line(9, 5);
     // It has just begun.
     let new = || Row::held().number("leaseEndsAt", BEGIN + 20_000);
+    let of_owner =
+        |owner, token, granted| new().owner(owner).token(token).number("leaseEndsAt", BEGIN + 20_000 + granted);
+    let free_in_line = || Row::free().regular().line(9, 5);
+    let with_size = || new().regular().text("attributeNames", "size");
     vec![
         of(
             "waits for a release",
@@ -90,6 +94,55 @@ pub(crate) fn cases() -> Vec<Case> {
             "waits for a saved lock that is frozen, and is lost",
             resumes(),
             says([Refused(Row::by(Wrote::Saved(0)).released().frozen()), Is(Row::free())]).waits(5_000),
+        ),
+        of(
+            "waits out of turn with a ticket",
+            AcquireOptions { queueing: Queueing::Ignored, ..with_ticket(6) },
+            says([Refused(new().regular().line(6, 5)), Is(released().regular().line(6, 5)), Applied]).waits(5_000),
+        ),
+        of(
+            "a ticket without a response makes no outcome unknown",
+            at_once(),
+            says([Refused(new()), NoResponse, Is(new()), Is(new())]).waits(35),
+        ),
+        of(
+            "the first in line, behind a holder with attributes",
+            at_once(),
+            says([Refused(with_size()), AppliedTo(with_size().line(6, 5)), Is(released().line(6, 5)), Applied])
+                .waits(5_000),
+        ),
+        of(
+            "waits among many",
+            out_of_turn(),
+            says([
+                Refused(of_owner("a", 7, 0)),
+                Is(of_owner("b", 8, 30)),
+                Is(of_owner("c", 9, 80)),
+                Is(of_owner("d", 10, 150)),
+                Is(released()),
+                Applied,
+            ])
+            .waits(5_000),
+        ),
+        of(
+            "waits for half a millisecond",
+            out_of_turn(),
+            says([Refused(new()), Is(new()), Is(new()), Is(new())]).waits(160),
+        ),
+        of(
+            "waits by a wall clock that is set forward",
+            out_of_turn(),
+            says([Refused(Row::by(Wrote::Peer)), Is(Row::by(Wrote::Peer))]).waits(30).jumps(60_000),
+        ),
+        of(
+            "behind the one ahead, once the lock is thawed",
+            with_ticket(7),
+            says([Refused(free_in_line().frozen()), Is(free_in_line()), Is(free_in_line()), Applied]).waits(5_000),
+        ),
+        of(
+            "takes no ticket when the time is over",
+            at_once(),
+            says([Refused(Row::free()), Refused(new())]).waits(5_000).time(10),
         ),
         of("takes no ticket for so short a wait", at_once(), says([Refused(new()), Is(new())]).waits(29)),
         of(

@@ -37,8 +37,9 @@ pub(crate) fn described(action: &Action, attempts: &[Version]) -> String {
             let (seen, token, grant) = (named(seen, attempts), token_said(*token), grant_said(grant));
             format!("Take of {seen}{held}{reclaims}{line}{names}{token}{grant}")
         }
-        Action::ClaimInTurn { ticket, passed, .. } => {
-            format!("Claim in turn of ticket {ticket}{}", if *passed { ", which was passed" } else { "" })
+        Action::ClaimInTurn { grant, ticket, passed } => {
+            let passed = if *passed { ", which was passed" } else { "" };
+            format!("Claim in turn of ticket {ticket}{passed}{}", grant_said(grant))
         }
         Action::Join { sleeps } => format!("Join{}", if *sleeps { ", and sleeps" } else { "" }),
         Action::Renew { version, token, known_lease, lease, ends_at_ms, data, keep } => {
@@ -56,8 +57,10 @@ pub(crate) fn described(action: &Action, attempts: &[Version]) -> String {
             let (scope, ends, data, kept) = (scoped(scope, attempts), at(*ends_at_ms), data_said(data), kept(*keep));
             format!("Release of {scope}, ends {ends}{kept}{data}{line}{returns}")
         }
-        Action::Settle { token, outcome, now, keep, .. } => {
-            format!("Settle as {} (token {token}) at {}{}", outcome.state(), at(*now), kept(Some(*keep)))
+        Action::Settle { version, token, outcome, now, keep } => {
+            let (stamp, outcome, time, kept) =
+                (at(version.stamp.millis()), outcome.state(), at(*now), kept(Some(*keep)));
+            format!("Settle at {stamp} (token {token}, {outcome} at {time}{kept})")
         }
         Action::Reset { seen, version, ends_at_ms, .. } => {
             format!("Reset of {} to {}, ends {}", named(seen, attempts), named(version, attempts), at(*ends_at_ms))
@@ -104,7 +107,8 @@ fn grant_said(grant: &NewGrant) -> String {
         AttributesChange::Replace(given) if given.is_empty() => "",
         AttributesChange::Replace(_) => ", with attributes",
     };
-    work + data_said(&grant.data) + attributes
+    let workflow = grant.workflow.as_ref().map_or(String::new(), |workflow| format!(", of {workflow}"));
+    workflow + &work + data_said(&grant.data) + attributes
 }
 
 fn data_said(data: &DataChange) -> &'static str {
@@ -145,8 +149,4 @@ fn scoped(scope: &Scope, attempts: &[Version]) -> String {
             format!("exactly {}{of}", named(version, attempts))
         }
     }
-}
-
-pub(crate) fn ours(attempt: usize) -> String {
-    format!("attempt {}", attempt + 1)
 }
