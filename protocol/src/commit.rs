@@ -50,6 +50,7 @@ use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
 use super::version::{Stamp, Version};
+use std::time::Duration;
 
 /// Applies the caller's writes and renews the locks, which stay held.
 pub async fn commit(
@@ -404,6 +405,8 @@ impl<'a, 'b> Committing<'a, 'b> {
     /// outcome that was stored alone may have been replaced.
     fn is_forgotten(&self, now: Instants) -> bool {
         let shown_for = match &self.ending {
+            // An operator may reset it at any time.
+            Ending::Settled { alone: true, outcome: StoredOutcome::Failed(_) } => Some(Duration::ZERO),
             Ending::Settled { alone: true, .. } => self.holdings.first().and_then(|holding| holding.keep),
             _ => None,
         };

@@ -151,17 +151,20 @@ pub async fn thaw(
     key: &LockKey,
     is_expected: impl Fn(Option<&Record>) -> bool,
 ) -> Result<Option<bool>, Failure> {
-    let mut call = Call::new();
+    let (mut call, mut was_frozen) = (Call::new(), false);
     loop {
         // A thaw writes no TTL, so it does not matter whose stands in the row.
         let (record, at) = row_to_change(port, &mut call, settings, key, Record::read).await?;
         if !is_expected(record.as_ref()) {
             return if call.is_unknown() { Err(Failure::OutcomeUnknown) } else { Ok(None) };
         }
-        let Some(record) = record else { return Ok(Some(false)) };
+        let Some(record) = record else {
+            return if call.is_unknown() { Err(Failure::OutcomeUnknown) } else { Ok(Some(false)) };
+        };
+        was_frozen |= record.freeze_reason.is_some();
         let seen = record.freeze_changed_at;
         if exactly(port, &mut call, key, |_| Action::Thaw { seen, at }, |row| shows(row, at, None)).await? {
-            return Ok(Some(record.freeze_reason.is_some()));
+            return Ok(Some(was_frozen));
         }
     }
 }

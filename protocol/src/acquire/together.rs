@@ -253,11 +253,12 @@ impl AcquiringAll<'_> {
     /// A token that is larger than the clock, and than all that were seen.
     fn next_token(&self, now: &Now) -> Flow<u64> {
         let mut token = now.wall.millis.saturating_add(1);
-        for (lock, row) in self.options.locks.iter().zip(&self.rows) {
+        for (index, (lock, row)) in self.options.locks.iter().zip(&self.rows).enumerate() {
             let seen = row.watch().and_then(|watch| watch.record().token).max(lock.token);
             let next = seen.map_or(0, |seen| seen.saturating_add(1));
             if next == u64::MAX {
-                return failed(InvalidRecord::of_last_token(&lock.key, &self.settings.schema, next - 1).into());
+                let invalid = InvalidRecord::of_last_token(&lock.key, &self.settings.schema, next - 1);
+                return ControlFlow::Break(End::Failed(FailedAcquire { failure: invalid.into(), of: vec![index] }));
             }
             token = token.max(next);
         }

@@ -30,7 +30,11 @@ fn ended(end: Result<(), FailedCommit>, holdings: &[Holding], attempts: &[Versio
 enum Ending {
     Renews,
     Releases,
-    Settles { alone: bool },
+    Settles {
+        alone: bool,
+    },
+    /// As [`Ending::Settles`] alone, where the work failed for good.
+    Fails,
 }
 
 fn run(name: &'static str, ending: Ending, mut holdings: Vec<Holding>, script: Script) -> Case {
@@ -43,6 +47,10 @@ fn run(name: &'static str, ending: Ending, mut holdings: Vec<Holding>, script: S
             Ending::Settles { alone } => {
                 let outcome = StoredOutcome::Done("{}".to_owned());
                 settle(port, &settings, all[0], outcome, alone).await
+            }
+            Ending::Fails => {
+                let outcome = StoredOutcome::Failed("{}".to_owned());
+                settle(port, &settings, all[0], outcome, true).await
             }
         };
         (end, holdings)
@@ -260,6 +268,7 @@ fn renewed() -> Holding {
 
 fn settlements() -> Vec<Case> {
     let alone = |name, script| run(name, Ending::Settles { alone: true }, vec![work()], script);
+    let fails = |name, script| run(name, Ending::Fails, vec![work()], script);
     let with_writes = |name, script| run(name, Ending::Settles { alone: false }, vec![work()], script);
     let settled = || Row::by(Wrote::Settled(1));
     let by_another = || Row::held().work(60_000).settled("done");
@@ -278,6 +287,21 @@ fn settlements() -> Vec<Case> {
             says([Refused(own(90).work(60_000)), Refused(settled())]),
         ),
         alone("an outcome without a response, and then another outcome", says([NoResponse, Refused(by_another())])),
+        fails("a failure", says([Applied])),
+        fails("a failure without a response, which was stored", says([NoResponse, Refused(settled())])),
+        fails(
+            "a failure without a response, which an operator has reset since",
+            says([NoResponse, Refused(Row::by(Wrote::Attempt(1)).owner("me").released().work(60_000))]),
+        ),
+        fails(
+            "a failure without a response, and another attempt, for which it may have been reset",
+            says([NoResponse, Refused(Row::held().work(60_000))]),
+        ),
+        fails(
+            "a failure without a response, and a row that shows that it was not stored",
+            says([NoResponse, Refused(own(0).work(60_000)), Applied]),
+        ),
+        fails("a failure that is refused by another attempt", says([Refused(Row::held().work(60_000))])),
         run(
             "an outcome that is kept for longer than requests are repeated",
             Ending::Settles { alone: true },

@@ -178,6 +178,21 @@ fn freezes() -> Vec<Case> {
         of_thaw("a thaw", says([Is(changed(Row::held().frozen(), BEGIN - 9)), Applied])),
         of_thaw("a thaw of a lock that is not frozen", says([Is(Row::held()), Applied])),
         of_thaw(
+            "a thaw without a response, after which another change came",
+            says([
+                Is(changed(Row::held().frozen(), BEGIN - 9)),
+                NoResponse,
+                Refused(changed(Row::held(), BEGIN + 3)),
+                Is(changed(Row::held(), BEGIN + 3)),
+                Applied,
+            ]),
+        ),
+        thaw_of(
+            "a thaw without a response, after which the row is gone",
+            |_| true,
+            says([Is(changed(Row::held().frozen(), BEGIN - 9)), NoResponse, RefusedWithoutRow, NoRow]),
+        ),
+        of_thaw(
             "a thaw of a row with the TTL attribute of other clients",
             says([Is(Row::held().frozen().text("ttlAttribute", "purgeAt")), Applied]),
         ),
