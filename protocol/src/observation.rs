@@ -86,7 +86,7 @@ impl Observation {
 const FROZEN: Duration = Duration::from_secs(10);
 
 /// A version that this call observes.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct HolderWatch {
     record: Record,
     /// Read after the first response that showed this version. Time before that does not count.

@@ -90,19 +90,22 @@ use waiter::{Waiter, deserted_before};
 ///
 /// Returns [`Failure::Lost`] when the grant to reclaim is no longer on the row.
 pub async fn acquire(port: &mut impl Port, settings: &Settings, options: AcquireOptions) -> Result<Acquired, Failure> {
-    let acquiring = Acquiring::new(settings, options, None);
-    plain(acquiring.run(port).await.0)
+    plain(Acquiring::new(settings, options, None).run(port).await)
 }
 
-/// Acquires a lock without waiting for its holder, where this is known of its row. Returns also the newest version that was sent.
+/// Acquires a lock without waiting for its holder, where this is known of its row. Notes what the call has seen of the row. Returns
+/// also the newest version that was sent.
 async fn acquire_at_once(
     port: &mut impl Port,
     settings: &Settings,
     options: AcquireOptions,
-    row: Row,
+    row: &mut Row,
 ) -> (Result<Acquired, Failure>, Option<Version>) {
-    let acquiring = Acquiring { waits: false, row, ..Acquiring::new(settings, options, None) };
-    let (started, newest) = acquiring.run(port).await;
+    let known = std::mem::replace(row, Row::Unseen);
+    let mut acquiring = Acquiring { waits: false, row: known, ..Acquiring::new(settings, options, None) };
+    let started = acquiring.run(port).await;
+    let newest = acquiring.attempts.last().map(|attempt| attempt.version);
+    *row = acquiring.row;
     (plain(started), newest)
 }
 
@@ -113,7 +116,7 @@ pub(super) async fn acquire_for(
     options: AcquireOptions,
     work: Work,
 ) -> Result<Started, Failure> {
-    Acquiring::new(settings, options, Some(work)).run(port).await.0
+    Acquiring::new(settings, options, Some(work)).run(port).await
 }
 
 /// The result for a lock without work.
@@ -191,11 +194,10 @@ impl<'a> Acquiring<'a> {
         }
     }
 
-    /// Runs the call. Returns also the newest version that was sent.
-    async fn run(mut self, port: &mut impl Port) -> (Result<Started, Failure>, Option<Version>) {
+    /// Runs the call, once.
+    async fn run(&mut self, port: &mut impl Port) -> Result<Started, Failure> {
         let ControlFlow::Break(end) = self.until_end(port).await;
-        let newest = self.attempts.last().map(|attempt| attempt.version);
-        (self.finish(port, end).await, newest)
+        self.finish(port, end).await
     }
 
     /// Reads the clocks. A call that does not wait has no time to wait.
@@ -468,7 +470,7 @@ impl<'a> Acquiring<'a> {
 
     /// Returns the caller's result. Without a grant, first releases the lock in case an attempt was applied, or still
     /// will be.
-    async fn finish(mut self, port: &mut impl Port, end: End) -> Result<Started, Failure> {
+    async fn finish(&mut self, port: &mut impl Port, end: End) -> Result<Started, Failure> {
         match end {
             End::Granted(granted) => Ok(self.with_record(granted)),
             End::Known(started) => Ok(started),
@@ -485,8 +487,8 @@ impl<'a> Acquiring<'a> {
         }
     }
 
-    fn with_record(self, acquired: Acquired) -> Started {
-        Started::Lock(acquired, self.work.and_then(Work::into_record))
+    fn with_record(&mut self, acquired: Acquired) -> Started {
+        Started::Lock(acquired, self.work.take().and_then(Work::into_record))
     }
 
     fn granted(

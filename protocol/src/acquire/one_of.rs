@@ -186,7 +186,7 @@ impl AcquiringOne<'_> {
 
     /// Acquires this place as any lock, as the last look showed it, without waiting. Returns `None` where it was not granted.
     async fn attempt(&mut self, port: &mut impl Port, place: usize) -> Result<Option<AcquiredPlace>, Failure> {
-        let row = self.rows.get(&place).cloned().unwrap_or(Row::Unseen);
+        let mut row = self.rows.remove(&place).unwrap_or(Row::Unseen);
         let options = AcquireOptions {
             key: self.wanted.places.key(place),
             observation: self.carried(place).cloned(),
@@ -196,7 +196,8 @@ impl AcquiringOne<'_> {
             reclaim: if row.watch().is_some() { self.options.reclaim.clone() } else { Reclaim::Nobody },
             ..self.options.clone()
         };
-        let (acquired, newest) = acquire_at_once(port, self.settings, options, row).await;
+        let (acquired, newest) = acquire_at_once(port, self.settings, options, &mut row).await;
+        self.rows.insert(place, row);
         match acquired {
             Ok(Acquired::Held(_)) => Ok(None),
             Ok(Acquired::Granted { holding, data, renew_first }) => {

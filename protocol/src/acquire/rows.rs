@@ -5,7 +5,7 @@ use crate::observation::{HolderWatch, Observation};
 use crate::record::{InvalidRecord, Record};
 
 /// What a call knows of a row.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) enum Row {
     Unseen,
     /// There is none.

@@ -207,12 +207,7 @@ pub(crate) fn cases() -> Vec<Case> {
         of(
             "a place of the same owner that another has by now",
             with_reclaim(Reclaim::SameOwner),
-            says([
-                all([held(), held(), held().owner("me")]),
-                Refused(held()),
-                Refused(held()),
-                all([held(), held(), held()]),
-            ]),
+            says([all([held(), held(), held().owner("me")]), Refused(held())]),
         ),
         of(
             "no place is of the same owner",
