@@ -78,12 +78,12 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "ThawWritesNothing",
         file: "operator.rs",
-        find: "let Some(record) = record else { return Ok(Some(false)) };",
+        find: "was_frozen |= record.freeze_reason.is_some();",
         put: "
-            let Some(record) = record else { return Ok(Some(false)) };
             if MISTAKEN && record.freeze_reason.is_none() {
                 return Ok(Some(false));
             }
+            was_frozen |= record.freeze_reason.is_some();
         ",
     },
     Edit {
