@@ -1,11 +1,14 @@
 //! The writes that a call sends to make a lock ours.
 
+use super::options::Reclaim;
+use crate::attributes::AttributesChange;
 use crate::clock_bounds::ClockBounds;
-use crate::holding::{Holding, LeaseValidity};
+use crate::holding::{Holding, LeaseValidity, PendingCommit};
 use crate::instants::{Instants, millis_rounded_up};
 use crate::key::LockKey;
 use crate::lease::Lease;
 use crate::port::{Now, Port};
+use crate::request::{DataChange, NewGrant};
 use crate::schema;
 use crate::settings::Settings;
 use crate::value::{Item, Value};
@@ -51,9 +54,38 @@ impl Attempt {
         }
     }
 
-    /// The version of this row that the attempt replaces, where it is known and one of ours.
-    pub(crate) fn replaced(&self, row: usize) -> Option<Version> {
-        self.replaces.get(row).copied().flatten()
+    /// The grant that it writes, beside what the caller asks for.
+    pub(crate) fn grant(&self, now: &Now, owner: &str, workflow: Option<&str>) -> NewGrant {
+        NewGrant {
+            version: self.version,
+            owner: owner.to_owned(),
+            lease: self.lease.clone(),
+            now: now.wall.millis,
+            ends_at_ms: self.ends_at_ms,
+            data: DataChange::Keep,
+            attributes: AttributesChange::Keep,
+            workflow: workflow.map(str::to_owned),
+            once: None,
+        }
+    }
+
+    /// The last commit under the earlier grant, whose outcome follows from the version of this row that the attempt replaces.
+    pub(crate) fn settled(
+        &self,
+        row: usize,
+        commit: Option<PendingCommit>,
+        reclaim: &Reclaim,
+    ) -> Option<PendingCommit> {
+        let replaced = self.replaces.get(row).copied().flatten();
+        commit.map(|commit| match reclaim {
+            Reclaim::Only(earlier) => commit.settled_by(replaced, earlier.grant),
+            Reclaim::Nobody | Reclaim::SameOwner => commit,
+        })
+    }
+
+    /// Whether the caller must renew before it works: less than half of the time is left that a holder relies on.
+    pub(crate) fn is_half_over(&self, now: &Now, validity: LeaseValidity, clock_bounds: &ClockBounds) -> bool {
+        validity.remaining(now.instants) * 2 < clock_bounds.believed(self.lease.duration())
     }
 
     pub(crate) fn validity(&self, now: &Now, clock_bounds: &ClockBounds) -> LeaseValidity {

@@ -9,12 +9,12 @@
 //!  │   ├ it is no lock record .............. report the row
 //!  │   ├ it carries our grant
 //!  │   │   ├ held by an attempt of ours .... granted: that attempt had been applied
-//!  │   │   └ released since ................ lost
+//!  │   │   └ released since ................ lost: unknown to the caller, if a write had no response
 //!  │   ├ a write was rejected as invalid ... rejected
 //!  │   ├ to reclaim a saved lock, and it is
 //!  │   │ neither its grant nor its owner's . lost
 //!  │   ├ frozen, and not to be reclaimed
-//!  │   │ while it is held .................. report the reason, or wait and Peek again
+//!  │   │ while it is held .................. report the reason, join, or wait and Peek again
 //!  │   ├ to reclaim a saved lock ........... Take that version
 //!  │   ├ held by the owner that reclaims ... Take that version
 //!  │   ├ released, or held by a dead holder
@@ -45,7 +45,7 @@
 //!
 //! Another contender can be faster each time. So the second write in a row that follows a refusal is sent only while
 //! the caller has time left, and the third one pauses first. A row that this call would take is never reported as
-//! held. When the time is over, the call reports instead that it could not get the lock for now.
+//! held. When the time for responses is over, the call reports instead that it could not get the lock for now (throttled).
 
 mod attempt;
 mod one_of;
@@ -64,14 +64,14 @@ use super::backoff::varied;
 use super::call::Call;
 use super::contention::Contention;
 use super::failure::Failure;
-use super::holding::{Holding, PendingCommit};
-use super::instants::{Instants, millis_rounded_up};
+use super::holding::Holding;
+use super::instants::Instants;
 use super::line::LineSeen;
 use super::observation::Observation;
 use super::port::{Now, Port};
 use super::record::{InvalidRecord, Record};
 use super::reply::{Fault, Rejection, Reply, Written};
-use super::request::{Action, NewGrant, NextToken, Request};
+use super::request::{Action, NewGrant, Request};
 use super::schema;
 use super::settings::Settings;
 use super::value::{Item, Value};
@@ -84,7 +84,7 @@ use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::time::Duration;
 use verdict::{Caller, Verdict, Write, verdict};
-use waiter::{Waiter, deserted_before};
+use waiter::Waiter;
 
 /// Acquires a lock. Waits for another holder for as long as [`Now`] allows. Without time to wait it tries once.
 ///
@@ -93,8 +93,8 @@ pub async fn acquire(port: &mut impl Port, settings: &Settings, options: Acquire
     plain(Acquiring::new(settings, options, None).run(port).await)
 }
 
-/// Acquires a lock without waiting for its holder, where this is known of its row. Notes what the call has seen of the row. Returns
-/// also the newest version that was sent.
+/// Acquires a lock without waiting for its holder, where this is known of its row. Notes what the call has seen of the row.
+/// Returns also the newest version that was sent.
 async fn acquire_at_once(
     port: &mut impl Port,
     settings: &Settings,
@@ -251,7 +251,7 @@ impl<'a> Acquiring<'a> {
                     self.call.answered();
                     return self.see(port, after, Some(row));
                 }
-                // A missing row refuses no Claim, and a reclaim has to know the row. So read it.
+                // A missing row refuses no Claim, and a reclaim has to know the row. So read it, after a pause as when throttled.
                 Ok(Written::Refused(None)) if self.has_to_look(write) => {
                     self.call.throttled();
                     return self.look(port).await;
@@ -504,20 +504,11 @@ impl<'a> Acquiring<'a> {
         let bounds = &self.settings.clock_bounds;
         let validity = attempt.validity(now, bounds);
         let holding = attempt.holding(key.clone(), owner, workflow.as_deref(), token, newest, validity);
-        let pending = commit.map(|commit| self.settled(commit, attempt.replaced(0)));
+        let pending = attempt.settled(0, *commit, &self.options.reclaim);
         Acquired::Granted {
-            renew_first: validity.remaining(now.instants) * 2 < bounds.believed(attempt.lease.duration()),
+            renew_first: attempt.is_half_over(now, validity, bounds),
             data,
             holding: Holding { keep: self.work.as_ref().map(Work::keep), pending, line, ..holding },
-        }
-    }
-
-    /// Determines the outcome of the last commit under the earlier grant, from the version that the new grant
-    /// replaced.
-    fn settled(&self, commit: PendingCommit, replaced: Option<Version>) -> PendingCommit {
-        match &self.options.reclaim {
-            Reclaim::Only(earlier) => commit.settled_by(replaced, earlier.grant),
-            Reclaim::Nobody | Reclaim::SameOwner => commit,
         }
     }
 
@@ -539,44 +530,19 @@ impl<'a> Acquiring<'a> {
         port.write(now, request).await
     }
 
-    fn action(&mut self, port: &mut impl Port, now: &Now, write: &Next) -> Action {
-        match write {
-            Next::Grant(Write::Claim) => {
-                let bounds = &self.settings.clock_bounds;
-                let skew = bounds.max_clock_skew().filter(|_| now.wall.trusted);
-                let trusted = skew.map(|skew| now.wall.millis.saturating_sub(millis_rounded_up(skew)));
-                let is_in_order = self.options.queueing != Queueing::Ignored;
-                let deserted = is_in_order.then(|| deserted_before(now, bounds));
-                let (grant, token) = (self.new_grant(port, now, Vec::new()), NextToken::FromRow);
-                Action::Claim { grant, trusted, deserted, token }
-            }
-            Next::Grant(Write::Take { seen, held, reclaims, line, token, names }) => {
-                let grant = self.new_grant(port, now, vec![Version::parse(seen)]);
-                let (seen, names) = (seen.clone(), names.clone());
-                Action::Take { grant, seen, held: *held, reclaims: *reclaims, line: *line, token: *token, names }
-            }
-            Next::Grant(Write::ClaimInTurn { ticket, passed }) => {
-                let grant = self.new_grant(port, now, Vec::new());
-                Action::ClaimInTurn { grant, ticket: *ticket, passed: *passed }
-            }
-            Next::Join => Action::Join { sleeps: self.options.queueing == Queueing::BetweenCalls },
-        }
-    }
-
-    /// Makes a new attempt, and returns the grant that it writes.
-    fn new_grant(&mut self, port: &mut impl Port, now: &Now, replaces: Vec<Option<Version>>) -> NewGrant {
-        let attempt = self.attempts.next(port, now, self.settings, replaces);
-        NewGrant {
-            version: attempt.version,
-            owner: self.options.owner.clone(),
-            lease: attempt.lease.clone(),
-            now: now.wall.millis,
-            ends_at_ms: attempt.ends_at_ms,
-            data: self.options.data.clone(),
-            attributes: self.options.attributes.clone(),
-            workflow: self.options.workflow.clone(),
-            once: None,
-        }
+    fn action(&mut self, port: &mut impl Port, now: &Now, next: &Next) -> Action {
+        let write = match next {
+            Next::Grant(write) => write.clone(),
+            Next::Join => return Action::Join { sleeps: self.options.queueing == Queueing::BetweenCalls },
+        };
+        let AcquireOptions { owner, workflow, data, attributes, .. } = &self.options;
+        let attempt = self.attempts.next(port, now, self.settings, vec![write.replaced()]);
+        let grant = NewGrant {
+            data: data.clone(),
+            attributes: attributes.clone(),
+            ..attempt.grant(now, owner, workflow.as_deref())
+        };
+        write.action(now, &self.caller(), grant, None)
     }
 
     /// Whether a refusal without a row tells too little, so that the row must be read. A place in line is not given up for it.

@@ -13,9 +13,9 @@
 //!  └ failed ................................ the failure
 //! ```
 //!
-//! Each place is acquired as any lock, with a grant of its own. A place whose outcome is unknown is left for good: before
-//! the call ends, its grant is released once more, in case a request was applied late. Where clocks differ, the request can
-//! still be applied after that. So a call without a grant that left a place reports that its outcome is unknown.
+//! Each place is acquired as any lock, with a grant of its own. A grant whose outcome is unknown is given up for good: before
+//! the call ends, it is released once more, in case a request was applied late. Where clocks differ, the request can
+//! still be applied after that. So a call that gave up such a grant, and got none, reports that its outcome is unknown.
 
 use super::acquire_at_once;
 use super::options::{AcquireOptions, Acquired, HolderSeen, Queueing, Reclaim};
@@ -43,7 +43,7 @@ use std::time::Duration;
 /// How many places a look shows, but for the last one of a call.
 const SAMPLE: usize = 5;
 
-/// How often the release of a place that was left is sent.
+/// How often the release of a place of unknown outcome is sent.
 const MAX_RELEASES: u32 = 3;
 
 /// The places of which one is wanted.
@@ -116,7 +116,7 @@ pub async fn acquire_one_of(
         options,
         wanted,
         rows: BTreeMap::new(),
-        left: Vec::new(),
+        unsettled: Vec::new(),
         pace: Pace::new(),
         call: Call::new(),
     };
@@ -130,8 +130,9 @@ struct AcquiringOne<'a> {
     wanted: WantedPlace,
     /// By place. What was seen is kept, so that a span of observation goes on over looks at other places.
     rows: BTreeMap<usize, Row>,
-    /// The places whose outcome is unknown, with the newest version that was sent.
-    left: Vec<(usize, Version)>,
+    /// The places whose outcome is unknown, with the newest version that was sent. Such a place may be drawn again, with another
+    /// grant.
+    unsettled: Vec<(usize, Version)>,
     pace: Pace,
     /// The looks of this call, and its tries of places that a look had shown to be free.
     call: Call,
@@ -209,7 +210,7 @@ impl AcquiringOne<'_> {
             }
             // Another place may still be had.
             Err(Failure::OutcomeUnknown) => {
-                self.left.extend(newest.map(|newest| (place, newest)));
+                self.unsettled.extend(newest.map(|newest| (place, newest)));
                 if port.now().time_left.is_zero() { Err(Failure::OutcomeUnknown) } else { Ok(None) }
             }
             Err(Failure::Lost) => Ok(None),
@@ -280,14 +281,14 @@ impl AcquiringOne<'_> {
         self.pace.pause(port, now, due_in, |poll, port: &mut P| poll.pause(port))
     }
 
-    /// Returns the caller's result. First releases the places that were left, in case a request for one of them was applied
+    /// Returns the caller's result. First releases the places of unknown outcome, in case a request for one of them was applied
     /// late.
     async fn finish(
         &mut self,
         port: &mut impl Port,
         ended: Result<AcquiredPlace, Failure>,
     ) -> Result<AcquiredPlace, FailedAcquire> {
-        for (place, attempt) in &self.left {
+        for (place, attempt) in &self.unsettled {
             for _ in 0..MAX_RELEASES {
                 let now = port.now();
                 let action = Action::release_of_attempt(*attempt, now.wall.millis);
@@ -299,8 +300,8 @@ impl AcquiringOne<'_> {
             }
         }
         match ended {
-            Ok(AcquiredPlace::Full(_)) | Err(_) if !self.left.is_empty() => {
-                let mut of: Vec<usize> = self.left.iter().map(|(place, _)| *place).collect();
+            Ok(AcquiredPlace::Full(_)) | Err(_) if !self.unsettled.is_empty() => {
+                let mut of: Vec<usize> = self.unsettled.iter().map(|(place, _)| *place).collect();
                 of.sort_unstable();
                 of.dedup();
                 Err(FailedAcquire { failure: Failure::OutcomeUnknown, of })

@@ -18,8 +18,8 @@ impl Pace {
         Self { poll: Backoff::behind_a_holder() }
     }
 
-    /// The pause before the next look, which is `usual` as a rule. It never ends beyond the moment when the call may take a row if
-    /// nobody changes it (`due_in`), nor beyond the end of the caller's time.
+    /// The pause before the next look, which is `usual` as a rule. But for the jitter, it never ends beyond the moment when the
+    /// call may take a row if nobody changes it (`due_in`), nor beyond the end of the caller's time.
     pub(super) fn pause<P: Port>(
         &mut self,
         port: &mut P,

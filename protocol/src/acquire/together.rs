@@ -36,17 +36,17 @@ use crate::call::Call;
 use crate::contention::Contention;
 use crate::failure::Failure;
 use crate::holding::{Holding, PendingCommit};
-use crate::instants::{Instants, millis_rounded_up};
+use crate::instants::Instants;
 use crate::key::LockKey;
 use crate::observation::Observation;
 use crate::port::{Now, Port};
 use crate::read::read_rows;
 use crate::record::{InvalidRecord, Record};
 use crate::reply::{Fault, Refusal, Rejection, Transacted};
-use crate::request::{Action, DataChange, NewGrant, NextToken, REPEATABLE, Request, TransactionId};
+use crate::request::{Action, NewGrant, REPEATABLE, Request, TransactionId};
 use crate::settings::Settings;
 use crate::value::Item;
-use crate::version::{Stamp, Version};
+use crate::version::Stamp;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -233,16 +233,16 @@ impl AcquiringAll<'_> {
         let token = self.next_token(now)?;
         let writes: Vec<Write> =
             (0..self.rows.len()).map(|index| self.caller(index).write(now, &self.rows[index])).collect();
-        let replaces = writes.iter().map(|write| match write {
-            Write::Claim | Write::ClaimInTurn { .. } => None,
-            Write::Take { seen, .. } => Version::parse(seen),
-        });
-        let attempt = self.attempts.next(port, now, self.settings, replaces.collect()).clone();
+        let replaces = writes.iter().map(Write::replaced).collect();
+        let attempt = self.attempts.next(port, now, self.settings, replaces).clone();
         self.tokens.push((attempt.version.stamp, token));
         let id = TransactionId::from_random(port.random());
-        let requests = self.options.locks.iter().zip(writes).map(|(lock, write)| Request {
+        let AcquireAllOptions { locks, owner, workflow, keeps_attributes } = &self.options;
+        let attributes = if *keeps_attributes { AttributesChange::Keep } else { AttributesChange::Replace(Vec::new()) };
+        let grant = NewGrant { attributes, ..attempt.grant(now, owner, workflow.as_deref()) };
+        let requests = locks.iter().zip(writes).enumerate().map(|(index, (lock, write))| Request {
             key: lock.key.clone(),
-            action: self.action(now, &attempt, token, write),
+            action: write.action(now, &self.caller(index), grant.clone(), Some(token)),
             transaction: Some(id.clone()),
         });
         let requests: Vec<Request> = requests.collect();
@@ -263,32 +263,6 @@ impl AcquiringAll<'_> {
             token = token.max(next);
         }
         ControlFlow::Continue(token)
-    }
-
-    fn action(&self, now: &Now, attempt: &Attempt, token: u64, write: Write) -> Action {
-        let AcquireAllOptions { owner, workflow, keeps_attributes, .. } = &self.options;
-        let attributes = if *keeps_attributes { AttributesChange::Keep } else { AttributesChange::Replace(Vec::new()) };
-        let grant = NewGrant {
-            version: attempt.version,
-            owner: owner.clone(),
-            lease: attempt.lease.clone(),
-            now: now.wall.millis,
-            ends_at_ms: attempt.ends_at_ms,
-            data: DataChange::Keep,
-            attributes,
-            workflow: workflow.clone(),
-            once: None,
-        };
-        match write {
-            Write::Claim | Write::ClaimInTurn { .. } => {
-                let skew = self.settings.clock_bounds.max_clock_skew().filter(|_| now.wall.trusted);
-                let trusted = skew.map(|skew| now.wall.millis.saturating_sub(millis_rounded_up(skew)));
-                Action::Claim { grant, trusted, deserted: None, token: NextToken::Larger(token) }
-            }
-            Write::Take { seen, held, reclaims, line, names, .. } => {
-                Action::Take { grant, seen, held, reclaims, line, token: NextToken::Larger(token), names }
-            }
-        }
     }
 
     /// Reads all rows.
@@ -434,15 +408,12 @@ impl AcquiringAll<'_> {
         let validity = attempt.validity(now, bounds);
         let holding = |(index, lock): (usize, &WantedLock)| {
             let holding = attempt.holding(lock.key.clone(), owner, workflow.as_deref(), token, newest, validity);
-            let pending = lock.commit.map(|commit| match &lock.reclaim {
-                Reclaim::Only(earlier) => commit.settled_by(attempt.replaced(index), earlier.grant),
-                Reclaim::Nobody | Reclaim::SameOwner => commit,
-            });
+            let pending = attempt.settled(index, lock.commit, &lock.reclaim);
             Holding { pending, ..holding }
         };
         ControlFlow::Break(End::Granted(AcquiredAll::Granted {
             holdings: locks.iter().enumerate().map(holding).collect(),
-            renew_first: validity.remaining(now.instants) * 2 < bounds.believed(attempt.lease.duration()),
+            renew_first: attempt.is_half_over(now, validity, bounds),
         }))
     }
 

@@ -21,19 +21,21 @@
 //! ```
 //!
 //! Where a row may be taken, a Claim is sent if it would be applied: it is applied to any released version, so a contender that
-//! acquires and releases in between does not make it fail. Otherwise exactly the version is taken that was seen.
+//! acquires and releases in between does not make it fail. Otherwise, and always in a set, exactly the version is taken that was
+//! seen.
 
 use super::options::{HolderSeen, Reclaim};
 use super::rows::Row;
-use super::waiter::{Waiter, deserted_in};
+use super::waiter::{Waiter, deserted_before, deserted_in};
 use crate::attributes::{AttributesChange, EarlierNames};
 use crate::clock_bounds::ClockBounds;
 use crate::failure::Failure;
+use crate::instants::millis_rounded_up;
 use crate::line::Line;
 use crate::observation::HolderWatch;
 use crate::port::Now;
 use crate::record::Record;
-use crate::request::{LineRule, NextToken};
+use crate::request::{Action, LineRule, NewGrant, NextToken};
 use crate::version::Version;
 use std::time::Duration;
 
@@ -172,11 +174,11 @@ impl<'a> Caller<'a> {
     pub(super) fn write(&self, now: &Now, row: &Row) -> Write {
         let Some(watch) = row.watch() else { return self.write_without_record() };
         let record = watch.record();
-        let is_claimed = self.saved().is_none()
+        let claim_suffices = self.saved().is_none()
             && !record.has_line()
             && record.is_free_of_ours(now.wall.millis)
             && self.claim.is_some_and(|change| change.needs_no_look(record.attribute_names.as_deref()));
-        if is_claimed { Write::Claim } else { self.take(now, record) }
+        if claim_suffices { Write::Claim } else { self.take(now, record) }
     }
 
     /// The same, where nothing is known of the row, or there is none.
@@ -243,6 +245,31 @@ impl<'a> Caller<'a> {
 }
 
 impl Write {
+    /// The version that is replaced, where it is known and one of ours.
+    pub(super) fn replaced(&self) -> Option<Version> {
+        match self {
+            Write::Claim | Write::ClaimInTurn { .. } => None,
+            Write::Take { seen, .. } => Version::parse(seen),
+        }
+    }
+
+    /// The request that sends it. All locks of a set have one token, which the call chooses.
+    pub(super) fn action(self, now: &Now, caller: &Caller<'_>, grant: NewGrant, token_of_set: Option<u64>) -> Action {
+        let (bounds, token_of_set) = (caller.clock_bounds, token_of_set.map(NextToken::Larger));
+        match self {
+            Write::Claim => {
+                let skew = bounds.max_clock_skew().filter(|_| now.wall.trusted);
+                let trusted = skew.map(|skew| now.wall.millis.saturating_sub(millis_rounded_up(skew)));
+                let deserted = caller.line.map(|_| deserted_before(now, bounds));
+                Action::Claim { grant, trusted, deserted, token: token_of_set.unwrap_or(NextToken::FromRow) }
+            }
+            Write::ClaimInTurn { ticket, passed } => Action::ClaimInTurn { grant, ticket, passed },
+            Write::Take { seen, held, reclaims, line, token, names } => {
+                Action::Take { grant, seen, held, reclaims, line, token: token_of_set.unwrap_or(token), names }
+            }
+        }
+    }
+
     /// Takes a saved lock, whose row was not read. A released lock can be reclaimed too, so this does not ask for a held one.
     fn reclaim(saved: &Version) -> Self {
         let (line, token, names) = (LineRule::Ignored, NextToken::FromRow, EarlierNames::Unseen);

@@ -145,7 +145,8 @@ impl Waiter {
         !self.allowance(record).is_zero()
     }
 
-    /// How much longer a lock must be free, or its holder dead, until this caller may take it.
+    /// How much longer a lock must be free, or its holder dead, until this caller may take it. That counts from the first look of
+    /// this caller which showed it free.
     pub(super) fn turn_in(&self, now: &Now, watch: &HolderWatch, bounds: &ClockBounds) -> Duration {
         let record = watch.record();
         if (self.ticket.is_none() || self.is_carried)
