@@ -55,7 +55,7 @@ impl Lock {
     /// # Errors
     /// Returns `Lost` as soon as a renewal finds that the lock is lost. Returns the error of the last renewal when the
     /// lease has ended. The future is then dropped at that point. A renewal that fails before the end of the lease is
-    /// retried. So is, once, one that ends after it, as when the process was frozen meanwhile.
+    /// retried after a second. So is, once, one that ends after it, as when the process was frozen meanwhile.
     ///
     /// # Requests and IAM actions
     /// It sends one write per third of the lease: `dynamodb:UpdateItem`.
@@ -165,14 +165,20 @@ impl Renewable for Lock {
     }
 }
 
+/// How long after a renewal that failed the next one is sent. DynamoDB may respond again long before a third of the lease is over,
+/// and who watches the lease may end the work by then.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
 /// Runs the work and renews the guard while it runs.
 pub(super) async fn keep_alive<G: Renewable, F: Future>(guard: &mut G, work: F) -> Result<F::Output, Error> {
     let validity = guard.validity();
     let mut work = pin!(work);
     // The last renewal left nothing of the lease.
     let mut was_late = false;
+    let mut has_failed = false;
     loop {
-        let mut pause = validity.clock().sleep(guard.until_next_renewal());
+        let next = guard.until_next_renewal();
+        let mut pause = validity.clock().sleep(if has_failed { next.min(AFTER_FAILURE) } else { next });
         let done = poll_fn(|context| match validity.poll(work.as_mut(), context) {
             // After a freeze, the lease may have ended long before the pause does. Then it renews at once.
             Poll::Ready(done) => Poll::Ready(done),
@@ -198,10 +204,13 @@ pub(super) async fn keep_alive<G: Renewable, F: Future>(guard: &mut G, work: F) 
         match renewed {
             Ok(output) => return Ok(output),
             Err(Err(error)) if error.is_lost() || ends => return Err(error),
-            Err(Err(error)) => tracing::warn!(%error, "a renewal failed; trying again"),
+            Err(Err(error)) => {
+                has_failed = true;
+                tracing::warn!(%error, "a renewal failed; trying again");
+            }
             // It was renewed, but not beyond the end of the budget. After that, the lease covers nothing.
             Err(Ok(())) if ends => guard.ensure_remaining()?,
-            Err(Ok(())) => {}
+            Err(Ok(())) => has_failed = false,
         }
     }
 }

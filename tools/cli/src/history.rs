@@ -23,11 +23,14 @@ const SILENCE: Duration = Duration::from_secs(10);
 const LONG_SILENCE: Duration = Duration::from_secs(30);
 /// How far back a stream goes.
 const STREAM: Duration = Duration::from_secs(24 * 3600);
+/// By how much DynamoDB's clock may be ahead of this machine's. An open shard of a busy table always has more records: what was
+/// written so much after the command began is no longer looked for.
+const AHEAD: Duration = Duration::from_secs(5);
 /// DynamoDB allows five reads of a shard per second.
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) async fn history(connection: &connection::Options, options: &HistoryOptions) -> Result<ExitCode, Failure> {
-    let key = options.key.key();
+    let (key, until) = (options.key.key(), SystemTime::now() + AHEAD);
     let (streams, stream) = stream(connection).await?;
     let row = row(connection, &key).await?;
     let (shards, is_since) = shards(&streams, &stream).await?;
@@ -39,7 +42,7 @@ pub(crate) async fn history(connection: &connection::Options, options: &HistoryO
     let mut events = Vec::new();
     let (mut seen, mut has_come) = (0, false);
     for shard in shards {
-        let read = read(&streams, &stream, &shard, silence, |change| {
+        let read = read(&streams, &stream, &shard, (silence, until), |change| {
             seen += 1;
             screen::progress(format_args!("{seen} changes read"));
             events.extend(events_of(connection, &key, &change));
@@ -58,10 +61,8 @@ pub(crate) async fn history(connection: &connection::Options, options: &HistoryO
         record::write(&mut out, event, options.format.json)?;
     }
     if is_expected && !has_come {
-        let silence = humantime::format_duration(silence);
-        let message = format!(
-            "the last change of the lock is missing: the stream had no more records for {silence}. Try again later"
-        );
+        let message =
+            "the last change of the lock is missing: the stream has not brought it yet. Try again later".to_owned();
         return Err(Failure::Sdk { message, code: exit::UNAVAILABLE });
     }
     if events.is_empty() {
@@ -169,12 +170,13 @@ fn parents_first(mut shards: Vec<Shard>) -> Vec<Shard> {
     shards
 }
 
-/// Reads a shard, until a change is the last that is wanted, or nothing comes. Returns whether the last one came.
+/// Reads a shard, until a change is the last that is wanted, nothing comes for so long, or something comes that was written after
+/// this time. Returns whether the last one came.
 async fn read(
     streams: &Client,
     stream: &str,
     shard: &Shard,
-    silence: Duration,
+    (silence, until): (Duration, SystemTime),
     mut each: impl FnMut(Change) -> bool,
 ) -> Result<bool, Failure> {
     let from = streams.get_shard_iterator().stream_arn(stream).set_shard_id(shard.shard_id.clone());
@@ -192,13 +194,14 @@ async fn read(
         let records = page.records.unwrap_or_default();
         let is_empty = records.is_empty();
         let newest = records.last().and_then(|record| record.dynamodb.as_ref()?.sequence_number.clone());
+        let written = records.last().and_then(written_at);
         // Also those behind the last one that is wanted.
         if records.into_iter().map(&mut each).filter(|is_last| *is_last).count() > 0 {
             return Ok(true);
         }
         let is_over = match last {
             Some(last) => newest.is_some_and(|newest| in_order(&newest) >= in_order(last)),
-            None => is_empty && heard.elapsed() >= silence,
+            None => is_empty && heard.elapsed() >= silence || written.is_some_and(|at| at > until),
         };
         if is_over {
             break;
@@ -213,6 +216,10 @@ async fn read(
     Ok(false)
 }
 
+fn written_at(change: &Change) -> Option<SystemTime> {
+    SystemTime::try_from(change.dynamodb.as_ref()?.approximate_creation_date_time?).ok()
+}
+
 /// Sequence numbers have up to 40 digits.
 fn in_order(sequence_number: &str) -> (usize, &str) {
     let digits = sequence_number.trim_start_matches('0');
@@ -221,6 +228,7 @@ fn in_order(sequence_number: &str) -> (usize, &str) {
 
 /// What a change of a row was, if the row is that of the lock.
 fn events_of(connection: &connection::Options, key: &LockKey, change: &Change) -> Vec<Event> {
+    let seen = written_at(change);
     let Some(change) = change.dynamodb.as_ref() else { return Vec::new() };
     let schema = connection.schema();
     let text = |name: &String| change.keys.as_ref()?.get(name)?.as_s().ok().cloned();
@@ -228,7 +236,6 @@ fn events_of(connection: &connection::Options, key: &LockKey, change: &Change) -
     if text(&schema.key_attribute).is_none_or(|name| LockKey::new(name, sort_key) != *key) {
         return Vec::new();
     }
-    let seen = change.approximate_creation_date_time.as_ref().and_then(|at| SystemTime::try_from(*at).ok());
     let image = |image: &Option<HashMap<String, AttributeValue>>| {
         let Some(image) = image.as_ref().filter(|image| !image.is_empty()) else { return Image::Missing };
         let item = item(image);

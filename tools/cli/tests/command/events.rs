@@ -10,7 +10,7 @@ use lambda_lock_testkit::{soon, soon_so};
 use lambda_lock_timeline::{Change, Event};
 use serde_json::{Value, json};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 
@@ -258,6 +258,30 @@ async fn a_history_whose_row_cannot_be_read_for_now_does_not_end_as_if_it_were_w
     .await;
     let history = end(place.command().env("AWS_ENDPOINT_URL_DYNAMODB", &endpoint).args(["history", "k"])).await;
     assert_eq!(history.code(), 69, "{history:?}");
+}
+
+/// Another lock of the table is renewed again and again, so the open shard is never silent.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_ends_also_on_a_table_where_something_is_always_written() {
+    let place = Place::new().await;
+    let endpoint = service(|body| {
+        let asked: Value = serde_json::from_str(body).unwrap();
+        let is_open = asked["ShardIterator"].as_str().is_some_and(|iterator| iterator.starts_with("open"));
+        if asked.get("Key").is_some() {
+            return (200, "{}".to_owned());
+        }
+        if !is_open {
+            return with_empty_answers(body, &json!({}), u32::MAX);
+        }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        let change =
+            json!({ "Keys": { "key": { "S": "other" } }, "SequenceNumber": "2", "ApproximateCreationDateTime": now });
+        let records = json!([{ "eventName": "MODIFY", "dynamodb": change }]);
+        (200, json!({ "Records": records, "NextShardIterator": "open/1" }).to_string())
+    })
+    .await;
+    let history = end(place.command().env("AWS_ENDPOINT_URL_DYNAMODB", &endpoint).args(["history", "k"])).await;
+    assert!(history.status.success(), "{history:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

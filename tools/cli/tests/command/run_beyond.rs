@@ -315,6 +315,27 @@ async fn a_wait_that_had_no_answer_once_does_not_end_as_held() {
     lock.release().await.unwrap();
 }
 
+/// With the default, the command is told to end when a third of so short a lease is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_that_ends_before_the_grace_begins_ends_no_command() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let (ready, last) = (file("outage-ready"), file("outage-last"));
+    let script = format!("echo $$ > {}; while [ ! -e {} ]; do sleep 0.05; done", ready.display(), last.display());
+    let child = spawned(through(&place, &proxy, &["--lease", "24s"], &script));
+    written(&ready).await;
+    let version = async || place.locks("test").peek("k").await.unwrap().unwrap().version;
+    let seen = version().await;
+    // The first renewal comes after eight seconds, and fails with all its tries.
+    let come = decides(&proxy, Fate::RequestLost);
+    until_come(&come, 1).await;
+    sleep(millis(3_500)).await;
+    decides(&proxy, Fate::Answered);
+    soon_so("it is renewed", async || version().await != seen).await;
+    std::fs::write(&last, "").unwrap();
+    ended(child).await.done();
+}
+
 /// A name is looked up for a new connection, which needs a thread.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_renewed_also_where_its_user_may_have_no_further_thread() {
