@@ -311,13 +311,7 @@ impl AcquiringOne<'_> {
     }
 
     fn caller(&self) -> Caller<'_> {
-        Caller {
-            owner: &self.options.owner,
-            reclaim: &self.options.reclaim,
-            clock_bounds: &self.settings.clock_bounds,
-            line: None,
-            claim: None,
-        }
+        Caller::in_no_line(&self.options.owner, &self.options.reclaim, &self.settings.clock_bounds)
     }
 }
 

@@ -436,13 +436,8 @@ impl AcquiringAll<'_> {
     }
 
     fn caller(&self, index: usize) -> Caller<'_> {
-        Caller {
-            owner: &self.options.owner,
-            reclaim: &self.options.locks[index].reclaim,
-            clock_bounds: &self.settings.clock_bounds,
-            line: None,
-            claim: None,
-        }
+        let reclaim = &self.options.locks[index].reclaim;
+        Caller::in_no_line(&self.options.owner, reclaim, &self.settings.clock_bounds)
     }
 
     /// How long to wait before the next look. All of the locks must be free, so the last of their holders counts.

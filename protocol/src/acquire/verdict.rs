@@ -51,6 +51,13 @@ pub(super) struct Caller<'a> {
     pub(super) claim: Option<&'a AttributesChange>,
 }
 
+impl<'a> Caller<'a> {
+    /// One that looks at no line and claims nothing: it asks for several locks, or for one of several places.
+    pub(super) fn in_no_line(owner: &'a str, reclaim: &'a Reclaim, clock_bounds: &'a ClockBounds) -> Self {
+        Self { owner, reclaim, clock_bounds, line: None, claim: None }
+    }
+}
+
 /// Whether the caller may take the row now.
 #[derive(Debug)]
 pub(super) enum Verdict<'a> {
