@@ -27,9 +27,15 @@ pub struct Lock {
     pub(crate) engine: Arc<Engine>,
     pub(crate) hold: Hold,
     pub(crate) budget: Option<Budget>,
-    /// When a renewal was last begun, or failed.
-    pub(super) tried: Option<Instants>,
+    pub(super) last_renewal: Option<LastRenewal>,
     data: Option<Vec<u8>>,
+}
+
+/// The last renewal of a lock, which may also have been dropped before it ended.
+pub(super) struct LastRenewal {
+    /// When it began, or failed.
+    pub(super) at: Instants,
+    pub(super) has_failed: bool,
 }
 
 /// The part of the guard that it passes on to its release. Logs a warning when it is dropped before that.
@@ -46,7 +52,7 @@ impl Lock {
         data: Option<Vec<u8>>,
     ) -> Self {
         let validity = SharedValidity::new(engine.clock().clone(), Standing::Held(holding.validity));
-        Self { engine, hold: Hold { holding, validity }, budget, tried: None, data }
+        Self { engine, hold: Hold { holding, validity }, budget, last_renewal: None, data }
     }
 
     /// The key of the lock.

@@ -1,6 +1,6 @@
 //! Renew: extends the lease, by a checkpoint between two steps or while a future runs.
 
-use super::guard::Lock;
+use super::guard::{LastRenewal, Lock};
 use super::validity::{SharedValidity, Validity};
 use crate::engine::budget::Budget;
 use crate::engine::deadline::{Deadline, LeasePolicy};
@@ -102,7 +102,7 @@ impl Lock {
         }
         let (key, token) = (self.key(), self.fencing_token());
         let span = tracing::info_span!("lock_renew", %key, token, attempts = Empty, waited_ms = Empty, outcome = Empty);
-        self.tried = Some(self.engine.clock().now());
+        self.last_renewal = Some(LastRenewal { at: self.engine.clock().now(), has_failed: false });
         let mut port = EnginePort::new(&self.engine, deadline, &span);
         let renewed = protocol::renew(&mut port, self.engine.settings(), &mut self.hold.holding, data).await;
         match &renewed {
@@ -112,13 +112,17 @@ impl Lock {
                 tracing::warn!(key = %self.key(), token, "the lock was lost");
             }
             Err(_) => {
-                self.tried = Some(self.engine.clock().now());
+                self.last_renewal = Some(LastRenewal { at: self.engine.clock().now(), has_failed: true });
                 self.passes_on_its_end();
             }
         }
         port.ended("renew", (Operation::Renew, self.key()), renewed, |()| "renewed")
     }
 }
+
+/// How long after a renewal that failed the next one is sent. DynamoDB may respond again long before a third of the lease is over,
+/// and who watches the lease may end the work by then.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// A guard that can be renewed while its work runs.
 pub(super) trait Renewable {
@@ -145,11 +149,13 @@ impl Renewable for Lock {
         let lease = self.believed_lease();
         let remaining = self.remaining();
         let now = self.engine.clock().now();
-        let tried = self.tried.map_or(Duration::MAX, |tried| now.longest_since(tried));
-        let passed = tried.min(self.hold.holding.validity.age(now));
+        let proven = self.hold.holding.validity.age(now);
+        let tried = self.last_renewal.as_ref().map_or(Duration::MAX, |last| now.longest_since(last.at));
+        let has_failed = self.last_renewal.as_ref().is_some_and(|last| last.has_failed);
+        let period = if has_failed { AFTER_FAILURE.min(lease / 3) } else { lease / 3 };
         // Near its end, a lease that can be extended is renewed more often. A lease that ends with the budget is not.
         let latest = if self.hold.holding.validity.is_cut_short(lease) { remaining } else { remaining / 2 };
-        (lease / 3).saturating_sub(passed).min(latest).max(Duration::from_millis(10))
+        period.saturating_sub(tried.min(proven)).min(latest).max(Duration::from_millis(10))
     }
 
     fn renew(&mut self) -> impl Future<Output = Result<(), Error>> + Send {
@@ -165,20 +171,14 @@ impl Renewable for Lock {
     }
 }
 
-/// How long after a renewal that failed the next one is sent. DynamoDB may respond again long before a third of the lease is over,
-/// and who watches the lease may end the work by then.
-const AFTER_FAILURE: Duration = Duration::from_secs(1);
-
 /// Runs the work and renews the guard while it runs.
 pub(super) async fn keep_alive<G: Renewable, F: Future>(guard: &mut G, work: F) -> Result<F::Output, Error> {
     let validity = guard.validity();
     let mut work = pin!(work);
     // The last renewal left nothing of the lease.
     let mut was_late = false;
-    let mut has_failed = false;
     loop {
-        let next = guard.until_next_renewal();
-        let mut pause = validity.clock().sleep(if has_failed { next.min(AFTER_FAILURE) } else { next });
+        let mut pause = validity.clock().sleep(guard.until_next_renewal());
         let done = poll_fn(|context| match validity.poll(work.as_mut(), context) {
             // After a freeze, the lease may have ended long before the pause does. Then it renews at once.
             Poll::Ready(done) => Poll::Ready(done),
@@ -204,13 +204,10 @@ pub(super) async fn keep_alive<G: Renewable, F: Future>(guard: &mut G, work: F) 
         match renewed {
             Ok(output) => return Ok(output),
             Err(Err(error)) if error.is_lost() || ends => return Err(error),
-            Err(Err(error)) => {
-                has_failed = true;
-                tracing::warn!(%error, "a renewal failed; trying again");
-            }
+            Err(Err(error)) => tracing::warn!(%error, "a renewal failed; trying again"),
             // It was renewed, but not beyond the end of the budget. After that, the lease covers nothing.
             Err(Ok(())) if ends => guard.ensure_remaining()?,
-            Err(Ok(())) => has_failed = false,
+            Err(Ok(())) => {}
         }
     }
 }

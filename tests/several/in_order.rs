@@ -274,6 +274,35 @@ async fn an_outage_that_is_much_shorter_than_the_lease_costs_nothing_whenever_it
     }
 }
 
+/// While it waits and while its work is kept alive.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_fails_is_followed_by_the_next_one_soon() {
+    for waits in [true, false] {
+        let table = Table::new();
+        let process = table.process();
+        let other = if waits { Some(held_by_another(&table, "b").await) } else { None };
+        let locks = process.locks("me");
+        let acquire = locks.acquire_all(["a", "b"]).lease(secs(60)).within(&budget(&process, secs(300))).in_order();
+        let kept = async {
+            let mut chain = acquire.await.unwrap();
+            chain.keep_alive(sleep(secs(if waits { 1 } else { 40 }))).await.unwrap();
+            chain.release().await.unwrap();
+        };
+        let ((), ()) = tokio::join!(kept, async {
+            sleep(secs(19)).await;
+            process.next(vec![Fault::BlackHole; 60]);
+            sleep(secs(5)).await;
+            process.clear();
+            sleep(secs(4)).await;
+            let left = table.number("a", "leaseEndsAt").saturating_sub(process.clock.wall_millis());
+            assert!(left > 50_000, "{left} ms are left of the lease of 60 s, waits: {waits}");
+            if let Some(other) = other {
+                other.release().await.unwrap();
+            }
+        });
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn it_never_says_lost() {
     // Before and after its time is over, and where nothing tells it before its last renewal.
