@@ -59,7 +59,7 @@ pub async fn commit(
     holdings: &mut [&mut Holding],
     data: DataChange,
 ) -> Result<(), FailedCommit> {
-    Committing::new(settings, holdings, Ending::Renewed { data }).until_ended(port).await
+    Committing::new(settings, holdings, Ending::Renewed { data }).pursue(port).await
 }
 
 /// Applies the caller's writes and releases the locks. The guard is over from the first request on.
@@ -69,7 +69,7 @@ pub async fn commit_and_release(
     holdings: &mut [&mut Holding],
     data: DataChange,
 ) -> Result<(), FailedCommit> {
-    Committing::new(settings, holdings, Ending::Released { data }).until_ended(port).await
+    Committing::new(settings, holdings, Ending::Released { data }).pursue(port).await
 }
 
 /// Stores the outcome of an idempotent work, alone or with the caller's writes. This ends the grant. The guard is
@@ -81,7 +81,7 @@ pub async fn settle(
     outcome: StoredOutcome,
     alone: bool,
 ) -> Result<(), FailedCommit> {
-    Committing::new(settings, &mut [holding], Ending::Settled { outcome, alone }).until_ended(port).await
+    Committing::new(settings, &mut [holding], Ending::Settled { outcome, alone }).pursue(port).await
 }
 
 /// Why a transaction with the caller's writes failed.
@@ -140,7 +140,7 @@ impl<'a, 'b> Committing<'a, 'b> {
         Self { settings, holdings, ending, call: Call::new(), sent: None, cancelled: None }
     }
 
-    async fn until_ended(mut self, port: &mut impl Port) -> Result<(), FailedCommit> {
+    async fn pursue(mut self, port: &mut impl Port) -> Result<(), FailedCommit> {
         loop {
             let Ok(now) = self.call.ready(port).await else { return Err(self.out_of_time().into()) };
             let requests = self.transaction(port, &now)?;

@@ -207,7 +207,7 @@ pub struct Blocked {
 }
 
 /// By whom a lock is held, and what to do.
-fn by(held: &Held) -> String {
+fn by_whom(held: &Held) -> String {
     // The one that reads this is none of them.
     let waiting = held.waiting.saturating_sub(u64::from(held.observation.ticket().is_some()));
     if held.left_to_line {
@@ -417,7 +417,7 @@ impl Error {
     pub(crate) fn from_held(key: &LockKey, held: Held) -> Self {
         let key = Named(key);
         let message = match &held.freeze_reason {
-            None => format!("the lock {key} is held {}", by(&held)),
+            None => format!("the lock {key} is held {}", by_whom(&held)),
             Some(reason) => format!("the lock {key} is {}", frozen(reason)),
         };
         Self::new(ErrorKind::Held, message).with(Detail::Held(held))
@@ -432,13 +432,13 @@ impl Error {
             (Some(Blocked { held: Held { freeze_reason: Some(reason), .. }, .. }), 1) => {
                 format!("{} is {}", Locks(&keys), frozen(reason))
             }
-            (Some(Blocked { held, .. }), 1) => format!("{} is held {}", Locks(&keys), by(held)),
+            (Some(Blocked { held, .. }), 1) => format!("{} is held {}", Locks(&keys), by_whom(held)),
             _ => format!("{} {are} held", Locks(&keys)),
         };
         if let Some(Blocked { key, held }) = blocked.get(last).filter(|_| keys.len() > 1) {
             let key = Named(key);
             message.push_str(&match &held.freeze_reason {
-                None => format!(", {key} {}", by(held)),
+                None => format!(", {key} {}", by_whom(held)),
                 Some(reason) => format!(", and {key} is {}", frozen(reason)),
             });
         }

@@ -275,15 +275,19 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         lock.renewed_or_released().instrument(span.clone()).await
     }
 
-    pub(super) async fn go(
+    pub(super) async fn acquire(
         &mut self,
         wait: impl FnOnce(&Self) -> Result<Duration, Error>,
     ) -> Result<TryAcquired, Error> {
         let (options, deadline) = self.prepared(wait)?;
-        self.go_with(options, deadline).await
+        self.acquire_with(options, deadline).await
     }
 
-    pub(super) async fn go_with(&mut self, options: AcquireOptions, deadline: Deadline) -> Result<TryAcquired, Error> {
+    pub(super) async fn acquire_with(
+        &mut self,
+        options: AcquireOptions,
+        deadline: Deadline,
+    ) -> Result<TryAcquired, Error> {
         let span = tracing::info_span!(
             "lock_acquire", key = %self.key, owner = options.owner, token = Empty, attempts = Empty,
             waited_ms = Empty, outcome = Empty
@@ -316,7 +320,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
 
     /// Returns the lock. It is an error if another caller holds it.
     async fn or_held(&mut self, wait: impl FnOnce(&Self) -> Result<Duration, Error>) -> Result<Lock, Error> {
-        match self.go(wait).await? {
+        match self.acquire(wait).await? {
             TryAcquired::Granted(lock) => Ok(lock),
             TryAcquired::Held(held) => Err(Error::from_held(&self.key, held)),
         }
@@ -527,7 +531,7 @@ impl<'a> IntoFuture for AcquireRequest<'a, Trying> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(mut self) -> Self::IntoFuture {
-        Box::pin(async move { self.go(|_| Ok(Duration::ZERO)).await })
+        Box::pin(async move { self.acquire(|_| Ok(Duration::ZERO)).await })
     }
 }
 

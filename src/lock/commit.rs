@@ -76,7 +76,7 @@ impl<L> CommitRequest<L> {
 }
 
 impl Commit<'_> {
-    async fn go(self) -> Result<(), Error> {
+    async fn commit(self) -> Result<(), Error> {
         let Self { lock, writes, data } = self;
         lock.check_commit(&writes, &data)?;
         let lease = LeasePolicy::up_to(lock.hold.holding.lease.duration(), lock.budget.as_ref());
@@ -85,7 +85,7 @@ impl Commit<'_> {
         let mut port = EnginePort::with_writes(&lock.engine, &deadline, &span, &writes);
         let committed = protocol::commit(&mut port, lock.engine.settings(), &mut [&mut lock.hold.holding], data).await;
         match &committed {
-            Ok(()) => lock.set_held(),
+            Ok(()) => lock.set_valid(),
             Err(failed) if failed.failure == Failure::Lost => {}
             Err(_) => lock.passes_on_its_end(),
         }
@@ -94,7 +94,7 @@ impl Commit<'_> {
 }
 
 impl CommitAndRelease {
-    async fn go(self) -> Result<(), Error> {
+    async fn commit_and_release(self) -> Result<(), Error> {
         let Self { mut lock, writes, data } = self;
         let committed = match lock.check_commit(&writes, &data) {
             Ok(()) => release_with(&mut lock, data, &writes).await,
@@ -160,7 +160,7 @@ impl<'a> IntoFuture for CommitRequest<&'a mut Lock> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.go())
+        Box::pin(self.commit())
     }
 }
 
@@ -169,7 +169,7 @@ impl IntoFuture for CommitRequest<Lock> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.go())
+        Box::pin(self.commit_and_release())
     }
 }
 

@@ -51,7 +51,7 @@ impl Lock {
         budget: Option<Budget>,
         data: Option<Vec<u8>>,
     ) -> Self {
-        let validity = SharedValidity::new(engine.clock().clone(), Standing::Held(holding.validity));
+        let validity = SharedValidity::new(engine.clock().clone(), Standing::Valid(holding.validity));
         Self { engine, hold: Hold { holding, validity }, budget, last_renewal: None, data }
     }
 
@@ -134,8 +134,8 @@ impl Lock {
     }
 
     /// A response showed that the lock is ours, for as long as the holding says.
-    pub(crate) fn set_held(&self) {
-        self.hold.validity.set(Standing::Held(self.hold.holding.validity));
+    pub(crate) fn set_valid(&self) {
+        self.hold.validity.set(Standing::Valid(self.hold.holding.validity));
     }
 
     /// A response showed that the lock is lost.
@@ -197,7 +197,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if matches!(self.validity.standing(), Standing::Held(_) | Standing::Expired) {
+        if matches!(self.validity.standing(), Standing::Valid(_) | Standing::Expired) {
             let Holding { key, token, ends_at_ms, .. } = &self.holding;
             tracing::warn!(
                 %key, token, taken_until_epoch_millis = ends_at_ms,

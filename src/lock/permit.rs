@@ -307,7 +307,7 @@ impl<'a, Mode> PermitRequest<'a, Mode> {
         }
     }
 
-    async fn go(
+    async fn acquire(
         mut self,
         wait: impl FnOnce(&AcquireRequest<'a, Mode>) -> Result<Duration, Error>,
     ) -> Result<TryAcquiredPermit, Error> {
@@ -400,7 +400,7 @@ impl<'a> IntoFuture for PermitRequest<'a, Waiting> {
             // Fails first if it cannot wait, before it checks the other settings.
             self.request.wait()?;
             let name = self.name.clone();
-            match self.go(AcquireRequest::wait).await? {
+            match self.acquire(AcquireRequest::wait).await? {
                 TryAcquiredPermit::Granted(permit) => Ok(permit),
                 TryAcquiredPermit::Full(blocked) => Err(Error::from_full(name.as_ref(), blocked)),
             }
@@ -413,7 +413,7 @@ impl<'a> IntoFuture for PermitRequest<'a, Trying> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.go(|_| Ok(Duration::ZERO)))
+        Box::pin(self.acquire(|_| Ok(Duration::ZERO)))
     }
 }
 

@@ -196,14 +196,14 @@ type Spares = dyn Fn(&str) -> bool + Send + Sync;
 
 /// What is to be released.
 enum What {
-    Held(Hold),
+    Grant(Hold),
     Workflows { key: LockKey, workflow: String, spared: Box<Spares> },
 }
 
 impl What {
     fn key(&self) -> &LockKey {
         match self {
-            What::Held(hold) => &hold.holding.key,
+            What::Grant(hold) => &hold.holding.key,
             What::Workflows { key, .. } => key,
         }
     }
@@ -211,14 +211,14 @@ impl What {
     /// The owner that holds the lock, if it is known.
     fn owner(&self) -> Option<&str> {
         match self {
-            What::Held(hold) => Some(&hold.holding.owner),
+            What::Grant(hold) => Some(&hold.holding.owner),
             What::Workflows { .. } => None,
         }
     }
 
     /// The time since the lease began, by our wall clock.
     fn lease_age(&self, now_ms: u64) -> Option<Duration> {
-        let What::Held(Hold { holding, .. }) = self else { return None };
+        let What::Grant(Hold { holding, .. }) = self else { return None };
         let end = now_ms.saturating_add(millis_rounded_up(holding.lease.duration()));
         Some(Duration::from_millis(end.saturating_sub(holding.ends_at_ms)))
     }
@@ -280,7 +280,7 @@ impl<Of> ReleaseRequest<Of> {
         self
     }
 
-    async fn go(self) -> Result<ReleaseOutcome, Error> {
+    async fn release(self) -> Result<ReleaseOutcome, Error> {
         match self.outcome().await? {
             Released::Released { .. } => Ok(ReleaseOutcome::Released),
             _ => Ok(ReleaseOutcome::AlreadyGone),
@@ -311,7 +311,7 @@ impl<Of> ReleaseRequest<Of> {
         let lease_age = what.lease_age(self.engine.wall_clock().reading(self.engine.clock().now()).millis);
         let mut port = EnginePort::new(&self.engine, &deadline, &span);
         let released = match what {
-            What::Held(hold) => {
+            What::Grant(hold) => {
                 let released = protocol::release(&mut port, settings, &hold.holding, options).await;
                 if released == Ok(Released::Lost) {
                     hold.validity.set(Standing::Lost);
@@ -343,14 +343,14 @@ impl<Of> ReleaseRequest<Of> {
 
 impl Release {
     pub(crate) fn of_hold(engine: Arc<Engine>, hold: Hold, budget: Option<Budget>) -> Self {
-        Self::new(engine, Ok(What::Held(hold)), budget)
+        Self::new(engine, Ok(What::Grant(hold)), budget)
     }
 
     pub(crate) fn of_saved(engine: &Arc<Engine>, saved: SavedLock) -> Self {
         let settings = engine.settings();
         let clock = engine.clock();
         let holding = engine.check_saved(&saved).and_then(|()| saved.holding(clock.now(), settings));
-        let what = holding.map(|holding| What::Held(Hold::of_nobody(clock.clone(), holding))).map_err(Error::from);
+        let what = holding.map(|holding| What::Grant(Hold::of_nobody(clock.clone(), holding))).map_err(Error::from);
         Self::new(engine.clone(), what, None)
     }
 
@@ -390,7 +390,7 @@ impl<Of: 'static> IntoFuture for ReleaseRequest<Of> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.go())
+        Box::pin(self.release())
     }
 }
 

@@ -106,7 +106,7 @@ impl Lock {
         let mut port = EnginePort::new(&self.engine, deadline, &span);
         let renewed = protocol::renew(&mut port, self.engine.settings(), &mut self.hold.holding, data).await;
         match &renewed {
-            Ok(()) => self.set_held(),
+            Ok(()) => self.set_valid(),
             Err(Failure::Lost) => {
                 self.lose();
                 tracing::warn!(key = %self.key(), token, "the lock was lost");

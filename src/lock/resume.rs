@@ -48,7 +48,7 @@ impl<'a> Resume<'a> {
     }
 
     /// Resumes the lock. The time for it begins with this call, also if others are polled first.
-    pub(super) fn go(self) -> impl Future<Output = Result<Lock, Error>> + Send + use<> {
+    pub(super) fn resume(self) -> impl Future<Output = Result<Lock, Error>> + Send + use<> {
         let prepared = self.prepared();
         async move {
             let (mut lock, deadline, data) = prepared?;
@@ -83,7 +83,7 @@ impl<'a> IntoFuture for Resume<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.go().await })
+        Box::pin(async move { self.resume().await })
     }
 }
 

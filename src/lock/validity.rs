@@ -28,7 +28,7 @@ struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It relies on the lock until this validity ends.
-    Held(LeaseValidity),
+    Valid(LeaseValidity),
     /// The lease was seen to have ended. The lock is not ours again until a renewal succeeds.
     Expired,
     /// Another grant has the lock, or it was released.
@@ -128,7 +128,7 @@ impl SharedValidity {
     fn remaining_at(&self, now: Instants) -> Duration {
         let remaining = {
             let mut standing = self.lock();
-            let Standing::Held(validity) = *standing else { return Duration::ZERO };
+            let Standing::Valid(validity) = *standing else { return Duration::ZERO };
             let remaining = validity.remaining(now);
             if remaining.is_zero() {
                 *standing = Standing::Expired;

@@ -196,7 +196,7 @@ impl<'a> Acquiring<'a> {
 
     /// Runs the call, once.
     async fn run(&mut self, port: &mut impl Port) -> Result<Started, Failure> {
-        let ControlFlow::Break(end) = self.until_end(port).await;
+        let ControlFlow::Break(end) = self.pursue(port).await;
         self.finish(port, end).await
     }
 
@@ -209,7 +209,7 @@ impl<'a> Acquiring<'a> {
         if self.waits { now } else { Now { wait_left: Duration::ZERO, ..now } }
     }
 
-    async fn until_end(&mut self, port: &mut impl Port) -> Flow<Infallible> {
+    async fn pursue(&mut self, port: &mut impl Port) -> Flow<Infallible> {
         let mut next = match &self.row {
             Row::Watched(_) => {
                 let now = self.now(port);

@@ -116,11 +116,11 @@ pub async fn acquire_one_of(
         options,
         wanted,
         rows: BTreeMap::new(),
-        unsettled: Vec::new(),
+        unknown: Vec::new(),
         pace: Pace::new(),
         call: Call::new(),
     };
-    let ended = acquiring.until_end(port).await;
+    let ended = acquiring.pursue(port).await;
     acquiring.finish(port, ended).await
 }
 
@@ -132,14 +132,14 @@ struct AcquiringOne<'a> {
     rows: BTreeMap<usize, Row>,
     /// The places whose outcome is unknown, with the newest version that was sent. Such a place may be drawn again, with another
     /// grant.
-    unsettled: Vec<(usize, Version)>,
+    unknown: Vec<(usize, Version)>,
     pace: Pace,
     /// The looks of this call, and its tries of places that a look had shown to be free.
     call: Call,
 }
 
 impl AcquiringOne<'_> {
-    async fn until_end(&mut self, port: &mut impl Port) -> Result<AcquiredPlace, Failure> {
+    async fn pursue(&mut self, port: &mut impl Port) -> Result<AcquiredPlace, Failure> {
         let all: Vec<usize> = (0..self.wanted.places.count()).collect();
         let mut seen = if self.options.reclaim == Reclaim::SameOwner {
             // Its own place may be any of them.
@@ -210,7 +210,7 @@ impl AcquiringOne<'_> {
             }
             // Another place may still be had.
             Err(Failure::OutcomeUnknown) => {
-                self.unsettled.extend(newest.map(|newest| (place, newest)));
+                self.unknown.extend(newest.map(|newest| (place, newest)));
                 if port.now().time_left.is_zero() { Err(Failure::OutcomeUnknown) } else { Ok(None) }
             }
             Err(Failure::Lost) => Ok(None),
@@ -288,7 +288,7 @@ impl AcquiringOne<'_> {
         port: &mut impl Port,
         ended: Result<AcquiredPlace, Failure>,
     ) -> Result<AcquiredPlace, FailedAcquire> {
-        for (place, attempt) in &self.unsettled {
+        for (place, attempt) in &self.unknown {
             for _ in 0..MAX_RELEASES {
                 let now = port.now();
                 let action = Action::release_of_attempt(*attempt, now.wall.millis);
@@ -300,8 +300,8 @@ impl AcquiringOne<'_> {
             }
         }
         match ended {
-            Ok(AcquiredPlace::Full(_)) | Err(_) if !self.unsettled.is_empty() => {
-                let mut of: Vec<usize> = self.unsettled.iter().map(|(place, _)| *place).collect();
+            Ok(AcquiredPlace::Full(_)) | Err(_) if !self.unknown.is_empty() => {
+                let mut of: Vec<usize> = self.unknown.iter().map(|(place, _)| *place).collect();
                 of.sort_unstable();
                 of.dedup();
                 Err(FailedAcquire { failure: Failure::OutcomeUnknown, of })

@@ -133,7 +133,7 @@ pub async fn acquire_all(
         refused_as_invalid: None,
         looks: 0,
     };
-    let ControlFlow::Break(end) = acquiring.until_end(port).await;
+    let ControlFlow::Break(end) = acquiring.pursue(port).await;
     acquiring.finish(port, end).await
 }
 
@@ -174,7 +174,7 @@ struct AcquiringAll<'a> {
 }
 
 impl AcquiringAll<'_> {
-    async fn until_end(&mut self, port: &mut impl Port) -> Flow<Infallible> {
+    async fn pursue(&mut self, port: &mut impl Port) -> Flow<Infallible> {
         loop {
             self.write(port).await?;
             self.until_free(port).await?;

@@ -155,7 +155,7 @@ impl<'a, Mode> AcquireAllRequest<'a, Mode> {
         }
     }
 
-    async fn go(self, waits: bool) -> Result<TryAcquired, Error> {
+    async fn acquire(self, waits: bool) -> Result<TryAcquired, Error> {
         let owner = self.engine.owner_of_call(self.owner.clone(), self.budget.as_ref());
         self.check(&owner)?;
         let locks = self.keys.iter().map(|key| self.wanted(key)).collect();
@@ -327,7 +327,7 @@ impl<'a> IntoFuture for AcquireAllRequest<'a, Waiting> {
         Box::pin(async move {
             // Fails first if it cannot wait, before it checks the other settings.
             self.wait()?;
-            self.go(true).await?.or_blocked()
+            self.acquire(true).await?.or_blocked()
         })
     }
 }
@@ -338,7 +338,7 @@ impl<'a> IntoFuture for AcquireAllRequest<'a, Trying> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            Ok(match self.go(false).await? {
+            Ok(match self.acquire(false).await? {
                 TryAcquired::Granted(set) => TryAcquiredAll::Granted(set),
                 TryAcquired::Blocked(blocked, _) => TryAcquiredAll::Blocked(blocked),
             })

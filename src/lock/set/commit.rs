@@ -54,13 +54,13 @@ impl<Grants> HeldLocks<Grants> {
         let committed = protocol::commit(&mut port, engine.settings(), &mut self.holdings(), DataChange::Keep).await;
         let (cause, report) = port.end();
         match &committed {
-            Ok(()) => self.locks.iter().for_each(Lock::set_held),
+            Ok(()) => self.locks.iter().for_each(Lock::set_valid),
             Err(failed) => self.lose(&failed.lost),
         }
         let committed = committed.map_err(|FailedCommit { failure, .. }| {
             Error::of_failed_locks(failure, Operation::Commit, &self.named(), cause)
         });
-        told(report, self.locks[0].key(), &committed);
+        report_commit(report, self.locks[0].key(), &committed);
         self.unless_lost(committed).await
     }
 
@@ -116,7 +116,7 @@ impl<Grants> HeldLocks<Grants> {
                 Error::of_failed_locks(failure, Operation::CommitAndRelease, &self.named(), cause)
             }
         });
-        told(report, self.locks[0].key(), &committed);
+        report_commit(report, self.locks[0].key(), &committed);
         committed
     }
 
@@ -184,7 +184,7 @@ impl<Grants> HeldLocks<Grants> {
     }
 }
 
-fn told(report: Report, first: &LockKey, committed: &Result<(), Error>) {
+fn report_commit(report: Report, first: &LockKey, committed: &Result<(), Error>) {
     match committed {
         Ok(()) => report.ended("commit", first, "committed"),
         Err(error) => report.failed("commit", first, error),

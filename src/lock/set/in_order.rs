@@ -5,7 +5,7 @@
 //! back and begins anew.
 
 use super::acquire::{AcquireAll, AcquireAllRequest};
-use super::release::passes;
+use super::release::may_succeed_later;
 use super::{LockChain, Task, at_once};
 use crate::engine::budget::Budget;
 use crate::engine::clock::SharedClock;
@@ -100,7 +100,7 @@ impl AcquireInOrder<'_> {
         self.await?.run(work).await
     }
 
-    async fn go(mut self) -> Result<LockChain, Error> {
+    async fn acquire(mut self) -> Result<LockChain, Error> {
         self.0.wait()?;
         let owner = self.0.engine.owner_of_call(self.0.owner.clone(), self.0.budget.as_ref());
         self.0.check(&owner)?;
@@ -219,7 +219,7 @@ impl AcquireInOrder<'_> {
             Err(error) => return (Err(error), None),
         };
         let wait_end = WaitEnd::default();
-        let mut acquire = pin!(request.go_with(options, deadline.at_most(time.left()).until(wait_end.clone())));
+        let mut acquire = pin!(request.acquire_with(options, deadline.at_most(time.left()).until(wait_end.clone())));
         let mut renewals = pin!(keep_renewed(engine.clock(), locks));
         let mut failed = None;
         let acquired = poll_fn(|context| {
@@ -324,7 +324,7 @@ async fn renewed(lock: &mut Lock, deadline: Deadline) -> Result<(), Error> {
 
 /// Whether another renewal may succeed. Nobody works meanwhile, so a lease that has ended is no reason to give up.
 fn may_be_renewed(error: &Error) -> bool {
-    passes(error) || error.is_out_of_time()
+    may_succeed_later(error) || error.is_out_of_time()
 }
 
 impl<'a> IntoFuture for AcquireInOrder<'a> {
@@ -332,7 +332,7 @@ impl<'a> IntoFuture for AcquireInOrder<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.go())
+        Box::pin(self.acquire())
     }
 }
 

@@ -146,15 +146,15 @@ impl ReleaseAll {
 
     /// Sets the time that the release may take. Default: the budget of the locks, or else three request timeouts.
     pub fn within(self, budget: &Budget) -> Self {
-        self.each(|release| release.within(budget))
+        self.with_each(|release| release.within(budget))
     }
 
     /// Also releases later grants of the same owner, as [`Release::or_later_grant_of_owner`] does.
     pub fn or_later_grant_of_owner(self) -> Self {
-        self.each(Release::or_later_grant_of_owner)
+        self.with_each(Release::or_later_grant_of_owner)
     }
 
-    fn each(self, change: impl Fn(Release) -> Release) -> Self {
+    fn with_each(self, change: impl Fn(Release) -> Release) -> Self {
         let releases = self.releases.into_iter().map(|(key, release)| (key, change(release))).collect();
         Self { releases, checked: self.checked }
     }
@@ -171,11 +171,11 @@ impl ReleaseAll {
     /// tells so also where the release of another lock failed.
     pub async fn with_sleepers(self) -> (Result<ReleaseAllOutcome, Error>, Vec<Sleeper>) {
         let mut sleepers = Vec::new();
-        let released = self.each(Release::telling_sleeper).go(&mut sleepers).await;
+        let released = self.with_each(Release::telling_sleeper).release(&mut sleepers).await;
         (released, sleepers)
     }
 
-    async fn go(mut self, sleepers: &mut Vec<Sleeper>) -> Result<ReleaseAllOutcome, Error> {
+    async fn release(mut self, sleepers: &mut Vec<Sleeper>) -> Result<ReleaseAllOutcome, Error> {
         std::mem::replace(&mut self.checked, Ok(()))?;
         let mut gone = Vec::new();
         let mut failed = Vec::new();
@@ -197,7 +197,7 @@ impl ReleaseAll {
 }
 
 /// Whether the same call may succeed later.
-pub(super) fn passes(error: &Error) -> bool {
+pub(super) fn may_succeed_later(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable)
 }
 
@@ -206,7 +206,7 @@ impl IntoFuture for ReleaseAll {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.go(&mut Vec::new()).await })
+        Box::pin(async move { self.release(&mut Vec::new()).await })
     }
 }
 

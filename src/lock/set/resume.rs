@@ -151,14 +151,14 @@ impl<Grants, Mode> SavedLocksRequest<'_, Grants, Mode> {
 }
 
 impl<Grants> ResumeAll<'_, Grants> {
-    async fn go(self) -> Result<HeldLocks<Grants>, Error> {
+    async fn resume(self) -> Result<HeldLocks<Grants>, Error> {
         self.checked?;
         let Self { engine, saved, lease, budget, .. } = self;
         let resume = |saved: &SavedLock| {
             let resume = Resume::new(engine, saved.clone());
             let resume = lease.iter().fold(resume, |resume, lease| resume.lease(*lease));
             let resume = budget.iter().fold(resume, |resume, budget| resume.within(budget));
-            Box::pin(resume.go()) as Task<'_, _>
+            Box::pin(resume.resume()) as Task<'_, _>
         };
         let resumes: Vec<_> = saved.locks.iter().map(resume).collect();
         let resumed: Vec<Result<Lock, Error>> = at_once(resumes).await;
@@ -180,7 +180,7 @@ impl<Grants> ResumeAll<'_, Grants> {
             // The others are of no use without these.
             let mut left: Vec<LockKey> = set.give_back().await.into_iter().cloned().collect();
             let releases: Vec<_> =
-                unresumed.into_iter().map(|saved| given_back(engine, saved, budget.as_ref())).collect();
+                unresumed.into_iter().map(|saved| release_of(engine, saved, budget.as_ref())).collect();
             left.extend(at_once(releases).await.into_iter().flatten());
             let lost = Error::lost_locks(&lost.iter().collect::<Vec<_>>());
             return Err(lost.and_may_be_held(&left.iter().collect::<Vec<_>>()));
@@ -193,7 +193,7 @@ impl<Grants> ResumeAll<'_, Grants> {
 }
 
 /// Releases a lock that was not resumed. Returns its key if it may still be held.
-fn given_back(engine: &Arc<Engine>, saved: SavedLock, budget: Option<&Budget>) -> Task<'static, Option<LockKey>> {
+fn release_of(engine: &Arc<Engine>, saved: SavedLock, budget: Option<&Budget>) -> Task<'static, Option<LockKey>> {
     let key = saved.key();
     let release = Release::of_saved(engine, saved);
     let release = budget.into_iter().fold(release, |release, budget| release.within(budget));
@@ -210,12 +210,12 @@ impl<'a, Grants: 'a> IntoFuture for SavedLocksRequest<'a, Grants, Resuming> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.go())
+        Box::pin(self.resume())
     }
 }
 
 impl ReclaimAll<'_> {
-    async fn go(self) -> Result<LockSet, Error> {
+    async fn reclaim(self) -> Result<LockSet, Error> {
         self.checked?;
         let Self { engine, saved, lease, budget, .. } = self;
         let wanted = |saved: &SavedLock| {
@@ -242,7 +242,7 @@ impl<'a> IntoFuture for SavedLocksRequest<'a, Together, Reclaiming> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.go())
+        Box::pin(self.reclaim())
     }
 }
 
