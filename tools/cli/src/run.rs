@@ -99,20 +99,23 @@ fn grace(options: &RunOptions) -> Duration {
 
 /// Renews the lock while the command runs, and before a command that was stopped continues.
 async fn renew_until_it_ends(lock: &mut Lock, running: &mut Running, signals: &mut Signals) -> std::io::Result<()> {
-    let mut can_be_renewed = true;
+    let mut is_due = false;
     loop {
-        let is_paused = running.is_paused();
-        let renewed = async { if is_paused { lock.checkpoint().await } else { lock.keep_alive(pending()).await } };
+        let can_be_renewed = !running.was_told_to_end();
+        let renewed = async { if is_due { lock.checkpoint().await } else { lock.keep_alive(pending()).await } };
         tokio::select! {
-            event = running.next(signals) => if event? == Event::Ended {
-                return Ok(());
+            event = running.next(signals) => match event? {
+                Event::Ended => return Ok(()),
+                Event::RenewalIsDue => is_due = true,
             },
             renewed = renewed, if can_be_renewed => {
-                match renewed {
-                    Err(error) if error.is_lost() => running.end(),
+                is_due = match renewed {
+                    Err(error) if error.is_lost() => {
+                        running.end();
+                        false
+                    }
                     Ok(()) | Err(_) => running.go_on(),
-                }
-                can_be_renewed = !running.was_told_to_end();
+                };
             }
         }
     }

@@ -4,7 +4,8 @@
 //! works ─┬ the lease nears its end, or the lock is lost .. SIGTERM ─┬ it ends, and all that it started
 //!   ↑    │                                                          └ the lease or the grace ends .. SIGKILL
 //!   │    ├ somebody tells it to end, and it ends ..................... what it started has the grace to end too
-//!   │    └ this process is to stop ... the command is stopped too ─┬ the lock is lost .............. SIGKILL
+//!   │    ├ this process is to stop ... the command is stopped too ─┬ the lock is lost .............. SIGKILL
+//!   │    └ this process has slept, and its lease nears its end ... ┤
 //!   └──────────────────────────────── the lock was renewed ────────┘
 //! ```
 
@@ -24,7 +25,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ExitStatus};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -52,6 +53,8 @@ pub(crate) struct Running {
     watch: LockWatch,
     /// How long before the end of the lease the command is told to end.
     grace: Duration,
+    /// When was looked last, by both clocks: one of them stands still while the machine is suspended.
+    looked: (Instant, SystemTime),
     phase: Phase,
     /// Somebody has told the command to end, by a signal that was passed on.
     was_asked_to_end: bool,
@@ -91,8 +94,8 @@ enum Phase {
 #[derive(PartialEq)]
 pub(crate) enum Event {
     Ended,
-    /// It was stopped together with this process, which somebody has continued.
-    Paused,
+    /// This process was stopped and continued, or has slept: whether the lock is still ours must be seen now.
+    RenewalIsDue,
 }
 
 impl Running {
@@ -120,6 +123,7 @@ impl Running {
             child_changed,
             watch,
             grace,
+            looked: (Instant::now(), SystemTime::now()),
             phase: Phase::Works,
             was_asked_to_end: false,
             status: None,
@@ -137,27 +141,34 @@ impl Running {
                 return Ok(Event::Ended);
             }
             self.say_who_wants_the_terminal();
+            if !self.was_told_to_end() && !self.watch.is_lost() && self.has_slept() {
+                if self.watch.remaining() <= self.grace {
+                    self.hold();
+                }
+                return Ok(Event::RenewalIsDue);
+            }
             let time_is_over = time_is_over(&self.watch, self.grace, self.phase);
             let is_at_rest = self.status.is_some() || matches!(self.phase, Phase::Killed);
             let look = if is_at_rest { LOOK_AT_REST } else { LOOK };
             tokio::select! {
                 _ = self.child_changed.recv() => {}
                 () = sleep(look) => {}
-                () = time_is_over => match self.phase {
-                    Phase::Ends { .. } => self.kill(),
-                    _ => self.end(),
+                () = time_is_over => if matches!(self.phase, Phase::Ends { .. }) {
+                    self.kill();
+                } else if self.nears_the_end() {
+                    return Ok(Event::RenewalIsDue);
                 },
                 signal = signals.next() => if !signals::stops(signal) {
                     self.pass_on(signal);
                 // Who stops before the command has ended cannot end it in time.
                 } else if !self.was_told_to_end() && self.pause() {
-                    return Ok(Event::Paused);
+                    return Ok(Event::RenewalIsDue);
                 },
             }
         }
     }
 
-    pub(crate) fn is_paused(&self) -> bool {
+    fn is_paused(&self) -> bool {
         matches!(self.phase, Phase::Paused)
     }
 
@@ -165,16 +176,46 @@ impl Running {
         matches!(self.phase, Phase::Ends { .. } | Phase::Killed)
     }
 
-    /// The lock was renewed, or could not be: continues a command that was stopped, if its lease lasts.
-    pub(crate) fn go_on(&mut self) {
-        if self.watch.remaining() <= self.grace {
+    /// Whether this process could not look for long: it was stopped, or the machine was suspended, or a clock was set.
+    fn has_slept(&mut self) -> bool {
+        let (then, now) = (self.looked, (Instant::now(), SystemTime::now()));
+        self.looked = now;
+        (now.0 - then.0).max(now.1.duration_since(then.1).unwrap_or_default()) > 2 * LOOK
+    }
+
+    /// Little is left of the lease. Whoever has slept could not renew it in time: then the command is stopped until that was
+    /// tried. Otherwise it was tried, and the command ends. Returns whether a renewal is due.
+    fn nears_the_end(&mut self) -> bool {
+        // A command that works is told to end before its lease has ended, unless this process slept.
+        let has_slept = self.has_slept() || !self.is_paused() && self.watch.remaining().is_zero();
+        let is_due = has_slept && !self.watch.is_lost() && !self.was_told_to_end();
+        if is_due {
+            self.hold();
+        } else {
             self.end();
-        } else if self.is_paused() {
+        }
+        is_due
+    }
+
+    /// Stops the command until the lock was renewed.
+    fn hold(&mut self) {
+        self.send_to_all(Signal::STOP);
+        self.phase = Phase::Paused;
+    }
+
+    /// The lock was renewed, or could not be: continues a command that was stopped, if its lease lasts. Returns whether it must
+    /// be renewed at once.
+    pub(crate) fn go_on(&mut self) -> bool {
+        if self.watch.remaining() <= self.grace {
+            return self.nears_the_end();
+        }
+        if self.is_paused() {
             self.phase = Phase::Works;
             // What was stopped could not end meanwhile.
             self.rest_until = Instant::now() + self.grace;
             self.send_to_all(Signal::CONT);
         }
+        false
     }
 
     /// Ends the command, and what it started.
@@ -356,15 +397,6 @@ impl Running {
     fn tell(&mut self, what: String) {
         // Where no thread can be had, the exit code says it.
         self.told.extend(thread::Builder::new().spawn(move || complain(&what)));
-    }
-}
-
-/// Nobody else continues or kills what was stopped, also where an error ends the run.
-impl Drop for Running {
-    fn drop(&mut self) {
-        if self.is_paused() && !self.is_gone() {
-            self.end();
-        }
     }
 }
 

@@ -17,6 +17,7 @@ mod run_beyond;
 mod run_family;
 mod run_rest;
 mod run_signals;
+mod run_slept;
 mod saying;
 mod seen;
 mod session;
