@@ -177,7 +177,7 @@ fn end_as(status: ExitStatus) -> ExitCode {
 
 /// Ends by this signal, or returns what to exit with after another one.
 pub(crate) fn end_as_by(signal: Signal) -> ExitCode {
-    if [Signal::INT, Signal::TERM, Signal::HUP].contains(&signal) {
+    if signals::ASKS_TO_END.contains(&signal) {
         starter::end_by(signal);
     }
     exit_code_of(signal)

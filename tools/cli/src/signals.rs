@@ -27,6 +27,9 @@ const ENDING: &[Signal] = &[
     Signal::POWER,
 ];
 
+/// By which somebody ends a script too. The others mean something to the command alone.
+pub(crate) const ASKS_TO_END: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
+
 /// What stops a process that does not handle it. SIGTTOU is handled only while a command runs: it stops whoever writes to a
 /// terminal from the background, where the terminal is set so (`stty tostop`), and who handles it writes again at once.
 const STOPPING: &[Signal] = &[Signal::TSTP, Signal::TTIN, Signal::TTOU];
@@ -57,12 +60,16 @@ impl Signals {
         arrived.await
     }
 
-    /// One that has come already, and ends.
+    /// One that has come already, and [asks to end](ASKS_TO_END).
     pub(crate) async fn come_already(&mut self) -> Option<Signal> {
-        tokio::select! {
-            biased;
-            signal = self.next_ending() => Some(signal),
-            () = std::future::ready(()) => None,
+        loop {
+            tokio::select! {
+                biased;
+                signal = self.next_ending() => if ASKS_TO_END.contains(&signal) {
+                    return Some(signal);
+                },
+                () = std::future::ready(()) => return None,
+            }
         }
     }
 

@@ -365,6 +365,31 @@ async fn a_signal_ends_a_wait_that_is_throttled_and_a_run_that_releases() {
     }
 }
 
+/// They mean something to the command alone, which has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_that_asks_nobody_to_end_leaves_the_exit_code_alone_while_run_releases() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    for signals in [&[Signal::USR1][..], &[Signal::ALARM, Signal::QUIT], &[Signal::USR2, Signal::HUP]] {
+        let come = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&come);
+        proxy.decide(move |_| match counted.fetch_add(1, Ordering::Relaxed) {
+            0 => Fate::Answered,
+            // The release.
+            _ => Fate::AnsweredAfter(Duration::from_millis(700)),
+        });
+        let child = through(&place, &proxy, &["run", "k", "--", "sh", "-c", "exit 7"]).spawn().unwrap();
+        until_come(&come, 2).await;
+        for signal in signals {
+            kill_process(Pid::from_raw(child.id().unwrap().cast_signed()).unwrap(), *signal).unwrap();
+        }
+        let code = if signals.contains(&Signal::HUP) { 128 + Signal::HUP.as_raw() } else { 7 };
+        let ended = end_of(child).await;
+        assert_eq!(ended.code(), code, "{signals:?}: {ended:?}");
+        assert!(place.is_free("k").await);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_ends_when_it_is_interrupted_while_it_looks() {
     let place = Place::new().await;
