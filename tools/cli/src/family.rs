@@ -32,6 +32,9 @@ const STARTED_MEANWHILE: Duration = Duration::from_secs(1);
 /// where `/proc` hides it.
 const READS: usize = 3;
 
+/// Looks at a child that has ended, and leaves it to whoever waits for it.
+const PEEK: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG).union(WaitIdOptions::NOWAIT);
+
 /// The variable that tells to which runs a process belongs: the outermost first.
 const RUNS: &str = "LAMBDA_LOCK_RUNS";
 
@@ -163,8 +166,9 @@ impl Family {
         self.send(signal, command_has_ended);
         let until = Instant::now() + STARTED_MEANWHILE;
         let mut reached = HashSet::new();
+        let (mut looks_at_all, mut found_none) = (true, false);
         loop {
-            let mut living = self.living().unwrap_or_default();
+            let mut living = if looks_at_all { self.living().unwrap_or_default() } else { self.adopted() };
             living.retain(|member| reached.insert(member.pid));
             let is_first = reached.len() == living.len();
             for member in &living {
@@ -178,10 +182,41 @@ impl Family {
             }
             // Who only ends may start others for as long as it likes.
             let repeats = [Signal::STOP, Signal::KILL].contains(&signal);
-            if living.is_empty() || !repeats || until <= Instant::now() {
+            if living.is_empty() && found_none || !repeats || until <= Instant::now() {
                 break;
             }
+            found_none = living.is_empty();
+            looks_at_all = !looks_at_all && found_none;
         }
+    }
+
+    /// Whether nobody is left. What ends as soon as it has started another is seen by no look at all processes, but it is a child
+    /// of this one when its parent has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.reap();
+        matches!(waitid(WaitId::All, PEEK), Err(Errno::CHILD))
+            || self.living().is_ok_and(|living| living.is_empty()) && self.adopted().is_empty()
+    }
+
+    /// Those among the children of this process that have not ended. They are known much sooner than all others, before a process
+    /// that lives for some milliseconds has ended. Nobody is found where Linux was built without the lists of children.
+    fn adopted(&self) -> Vec<Member> {
+        let _lent = self.reserve.lend();
+        let own_group = process_of("self").map_or(0, |own| own.group);
+        let threads = if is_proc_own() { std::fs::read_dir("/proc/self/task").ok() } else { None };
+        let children = threads.into_iter().flatten().flatten().filter_map(|thread| {
+            let children = std::fs::read_to_string(thread.path().join("children")).ok()?;
+            Some(children.split_whitespace().filter_map(pid_of).collect::<Vec<_>>())
+        });
+        let member = |pid: Pid| {
+            let process = process_of(&pid.to_string())?;
+            if process.has_ended || !self.is_ours(pid, &process, own_group) {
+                return None;
+            }
+            self.seen.borrow_mut().insert((pid, process.begun));
+            Some(Member { pid, group: process.group })
+        };
+        children.flatten().filter_map(member).collect()
     }
 
     /// Who has not ended. A number is signalled right after that: until a stranger had it, all numbers would have to be given.
@@ -209,8 +244,7 @@ impl Family {
     /// Asks for the end of those that were adopted and have ended. Not for the command's, nor for that of a program for the
     /// credentials, which is in the group of this process: somebody waits for it.
     pub(crate) fn reap(&self) {
-        let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        if !matches!(waitid(WaitId::All, peek), Ok(Some(_))) {
+        if !matches!(waitid(WaitId::All, PEEK), Ok(Some(_))) {
             return;
         }
         let _lent = self.reserve.lend();
@@ -245,28 +279,43 @@ fn own_group(listed: &HashMap<Pid, Process>) -> i32 {
     listed.get(&getpid()).map_or(0, |own| own.group)
 }
 
+/// Whether `/proc` lists this process by its number. It may be that of another namespace, with other numbers.
+fn is_proc_own() -> bool {
+    std::fs::read_link("/proc/self").is_ok_and(|own| own.as_os_str() == &*getpid().to_string())
+}
+
+fn process_of(name: &str) -> Option<Process> {
+    read(&std::fs::read_to_string(format!("/proc/{name}/stat")).ok()?)
+}
+
+fn pid_of(name: &str) -> Option<Pid> {
+    name.parse().ok().and_then(Pid::from_raw)
+}
+
 /// All processes. Fails where this process, or this machine, may open no more files.
 fn listed() -> io::Result<HashMap<Pid, Process>> {
-    let mut listed = HashMap::new();
-    // It may be that of another namespace, with other numbers.
-    let is_own = std::fs::read_link("/proc/self").is_ok_and(|own| own.as_os_str() == &*getpid().to_string());
-    for _ in 0..if is_own { READS } else { 0 } {
-        listed.clear();
-        for entry in
-            std::fs::read_dir("/proc").map(Some).or_else(unless_short_of_files)?.into_iter().flatten().flatten()
-        {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
-            else {
-                continue;
-            };
-            // It may have ended since.
-            let stat = std::fs::read_to_string(entry.path().join("stat")).map(Some).or_else(unless_short_of_files)?;
-            listed.extend(stat.and_then(|stat| Some((pid, read(&stat)?))));
-        }
-        let is_known = |parent| Pid::from_raw(parent).is_none_or(|parent| listed.contains_key(&parent));
-        if listed.values().all(|process| is_known(process.parent)) {
+    if is_proc_own() { with_parents(listed_once) } else { Ok(HashMap::new()) }
+}
+
+/// Lists again, where somebody lost his parent meanwhile.
+fn with_parents(mut listed: impl FnMut() -> io::Result<HashMap<Pid, Process>>) -> io::Result<HashMap<Pid, Process>> {
+    let mut all = listed()?;
+    for _ in 1..READS {
+        if all.values().all(|process| Pid::from_raw(process.parent).is_none_or(|parent| all.contains_key(&parent))) {
             break;
         }
+        all = listed()?;
+    }
+    Ok(all)
+}
+
+fn listed_once() -> io::Result<HashMap<Pid, Process>> {
+    let mut listed = HashMap::new();
+    for entry in std::fs::read_dir("/proc").map(Some).or_else(unless_short_of_files)?.into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(pid_of) else { continue };
+        // It may have ended since.
+        let stat = std::fs::read_to_string(entry.path().join("stat")).map(Some).or_else(unless_short_of_files)?;
+        listed.extend(stat.and_then(|stat| Some((pid, read(&stat)?))));
     }
     Ok(listed)
 }
@@ -290,6 +339,27 @@ mod tests {
     use super::*;
     use std::os::unix::process::{CommandExt, ExitStatusExt};
     use std::process::Command;
+
+    fn process(pid: i32, parent: i32) -> (Pid, Process) {
+        (Pid::from_raw(pid).unwrap(), Process { parent, group: pid, begun: 0, has_ended: false })
+    }
+
+    #[test]
+    fn who_lost_his_parent_while_all_were_listed_is_listed_again() {
+        let mut looks = 0;
+        let mut look = |until: usize| {
+            looks = 0;
+            let listed = with_parents(|| {
+                looks += 1;
+                Ok(HashMap::from([process(1, 0), process(7, if looks < until { 6 } else { 1 })]))
+            });
+            (listed.unwrap()[&Pid::from_raw(7).unwrap()].parent, looks)
+        };
+        assert_eq!(look(1), (1, 1));
+        assert_eq!(look(2), (1, 2));
+        // The parent of another user is never listed where `/proc` hides it.
+        assert_eq!(look(usize::MAX).0, 6);
+    }
 
     /// A panic of the thread that renews the lock. Nothing else makes this process panic, as far as is known.
     #[test]

@@ -301,11 +301,9 @@ impl Running {
     /// Whether nothing is left of a command that has ended. Until then the number of its group is given to nobody else. After
     /// that, all numbers would have to be given between two looks before a stranger had it.
     fn is_gone(&self) -> bool {
-        self.family.reap();
         // Where they are not listed. Elsewhere than on Linux the first process of a container adopts them too.
         while let Ok(Some(_)) = waitpgid(self.pid, WaitOptions::NOHANG) {}
-        (!self.group || test_kill_process_group(self.pid) == Err(Errno::SRCH))
-            && self.family.living().is_ok_and(|living| living.is_empty())
+        (!self.group || test_kill_process_group(self.pid) == Err(Errno::SRCH)) && self.family.is_gone()
     }
 
     /// Whether something runs as another user, so that no signal of this process reaches it.

@@ -286,3 +286,35 @@ async fn what_a_run_beneath_this_one_leaves_belongs_to_this_one() {
     assert_eq!(ended.code(), 76, "{ended:?}");
     assert!(!is_left, "{ended:?}");
 }
+
+/// Each of them starts the next one and ends: who looks at one of them may see none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_of_short_processes_is_gone_before_the_next_holder_comes() {
+    let place = Place::new().await;
+    let [ready, work, program] = ["chain-ready", "chain-work", "chain-program"].map(file);
+    let link =
+        format!("echo x >> {}; sleep 0.005; setsid sh {} > /dev/null 2>&1 &\n", work.display(), program.display());
+    let script = format!(
+        "trap '' TERM; setsid sh {} > /dev/null 2>&1 & trap 'exit 0' TERM; echo $$ > {}; sleep 1000 & wait",
+        program.display(),
+        ready.display()
+    );
+    for round in 0..3 {
+        for path in [&ready, &work] {
+            let _ = std::fs::remove_file(path);
+        }
+        std::fs::write(&program, &link).unwrap();
+        let child = spawned(run(&place, &["--lease", "3s", "--kill-after", "500ms"], &script));
+        written(&ready).await;
+        until("the chain works", || beats(&work) > 5).await;
+        break_it(&place).await;
+        let ended = ended(child).await;
+        let done = beats(&work);
+        sleep(millis(500)).await;
+        let goes_on = beats(&work) > done;
+        // It has no link that it could start.
+        std::fs::write(&program, "").unwrap();
+        assert!(!goes_on, "{round}: {ended:?}");
+        assert_eq!(ended.code(), 76, "{round}: {ended:?}");
+    }
+}
