@@ -21,55 +21,68 @@ pub(crate) async fn watch(connection: &connection::Options, options: &WatchOptio
     let locks = connection.open().await?;
     let (mut signals, begun) = (Signals::new()?, Instant::now());
     let mut out = anstream::stdout();
-    let mut before = tokio::select! {
-        before = look(&locks, options) => before?,
-        _ = signals.next_ending() => return Ok(ExitCode::SUCCESS),
-    };
-    let mut first: Vec<_> = before.iter().collect();
-    first.sort_by_key(|(key, _)| (key.key(), key.sort_key()));
-    for (key, image) in first {
-        let Image::Lock(lock) = image else { continue };
+    let mut before: Option<Rows> = None;
+    loop {
+        let looked = tokio::select! {
+            looked = look_again(&locks, options, before.as_ref()) => looked,
+            _ = signals.next_ending() => return Ok(ExitCode::SUCCESS),
+        };
         let now = SystemTime::now();
+        let events = match looked {
+            Ok(after) => {
+                let events = match &before {
+                    None => first_seen(&after, connection, now),
+                    Some(before) => changed(before, &after, now),
+                };
+                before = Some(after);
+                events
+            }
+            // The next look may see it. What happened meanwhile is told then.
+            Err(Failure::Lock(error)) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => {
+                if before.is_none() && pause(options, begun).is_none() {
+                    return Err(Failure::Lock(error));
+                }
+                screen::tell(screen::plain(&exit::with_reasons(&error)));
+                Vec::new()
+            }
+            Err(failure) => return Err(failure),
+        };
+        for event in events {
+            record::write(&mut out, &event, options.format.json)?;
+        }
+        let Some(pause) = pause(options, begun) else { return Ok(ExitCode::SUCCESS) };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = signals.next_ending() => return Ok(ExitCode::SUCCESS),
+        }
+    }
+}
+
+/// What there is at the first look.
+fn first_seen(rows: &Rows, connection: &connection::Options, now: SystemTime) -> Vec<Event> {
+    let mut first: Vec<_> = rows.iter().collect();
+    first.sort_by_key(|(key, _)| (key.key(), key.sort_key()));
+    let events = first.into_iter().flat_map(|(key, image)| {
+        let Image::Lock(lock) = image else { return Vec::new() };
         let held = match State::of(lock, now, connection.max_clock_skew()) {
             State::Released => None,
             State::Dead => Some(event(key, Change::Dead, lock, now)),
             _ => Some(event(key, Change::Held, lock, now)),
         };
         let frozen = lock.freeze_reason.as_ref().map(|_| of_freeze(key, Change::Frozen, lock, now));
-        for event in held.into_iter().chain(frozen) {
-            record::write(&mut out, &event, options.format.json)?;
-        }
-    }
-    while let Some(pause) = pause(options, begun) {
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            _ = signals.next_ending() => break,
-        }
-        let after = tokio::select! {
-            after = look_again(&locks, options, &before) => after,
-            _ = signals.next_ending() => break,
-        };
-        let after = match after {
-            Ok(after) => after,
-            // The next look may see it. What happened meanwhile is told then.
-            Err(Failure::Lock(error)) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => {
-                screen::tell(screen::plain(&exit::with_reasons(&error)));
-                continue;
-            }
-            Err(failure) => return Err(failure),
-        };
-        let now = SystemTime::now();
-        let keys = after.keys().chain(before.keys().filter(|key| !after.contains_key(key)));
-        let mut events: Vec<Vec<_>> =
-            keys.map(|key| between(key, image(&before, key), image(&after, key), Between::Looks, now)).collect();
-        // Those of one lock stay in their order.
-        events.sort_by_key(|of_key| of_key.first().map(|event: &Event| event.at));
-        for event in events.into_iter().flatten() {
-            record::write(&mut out, &event, options.format.json)?;
-        }
-        before = after;
-    }
-    Ok(ExitCode::SUCCESS)
+        held.into_iter().chain(frozen).collect()
+    });
+    events.collect()
+}
+
+/// What has changed between two looks.
+fn changed(before: &Rows, after: &Rows, now: SystemTime) -> Vec<Event> {
+    let keys = after.keys().chain(before.keys().filter(|key| !after.contains_key(key)));
+    let mut events: Vec<Vec<_>> =
+        keys.map(|key| between(key, image(before, key), image(after, key), Between::Looks, now)).collect();
+    // Those of one lock stay in their order.
+    events.sort_by_key(|of_key| of_key.first().map(|event: &Event| event.at));
+    events.into_iter().flatten().collect()
 }
 
 fn image<'a>(rows: &'a Rows, key: &LockKey) -> &'a Image {
@@ -83,8 +96,9 @@ fn pause(options: &WatchOptions, begun: Instant) -> Option<Duration> {
 }
 
 /// Looks, and tells work that was settled from a row that was deleted.
-async fn look_again(locks: &LockClient, options: &WatchOptions, before: &Rows) -> Result<Rows, Failure> {
+async fn look_again(locks: &LockClient, options: &WatchOptions, before: Option<&Rows>) -> Result<Rows, Failure> {
     let mut found = look(locks, options).await?;
+    let Some(before) = before else { return Ok(found) };
     for key in options.keys.iter().map(|key| LockKey::new(key.clone(), options.sort_key.clone())) {
         let was_there = matches!(before.get(&key), Some(Image::Lock(_) | Image::Settled));
         if was_there && !found.contains_key(&key) && of_work(locks, &key).await?.is_some() {

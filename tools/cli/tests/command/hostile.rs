@@ -365,6 +365,35 @@ async fn a_signal_ends_a_wait_that_is_throttled_and_a_run_that_releases() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_goes_on_also_where_its_first_look_has_no_answer() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let lock = place.held("k", "holder").await;
+    for keys in [&["watch", "k"][..], &["watch"]] {
+        let come = decides(&proxy, Fate::RequestLost);
+        let mut watch = through(&place, &proxy, &[keys, &["--interval", "100ms"]].concat()).spawn().unwrap();
+        let mut said = BufReader::new(watch.stderr.take().unwrap()).lines();
+        let error = soon("it says that it could not look", said.next_line()).await.unwrap();
+        assert!(come.load(Ordering::Relaxed) > 0 && error.is_some(), "{keys:?}: {error:?}");
+        proxy.decide(|_| Fate::Answered);
+        let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+        let held = soon("it tells who holds it", lines.next_line()).await.unwrap();
+        assert!(held.is_some_and(|line| line.contains("holder")), "{keys:?}");
+        interrupt(&watch);
+        assert_eq!(end_of(watch).await.code(), 0);
+
+        // Nothing was ever seen.
+        proxy.decide(|_| Fate::RequestLost);
+        let unseen = end(&mut through(&place, &proxy, &[keys, &["--for", "1s"]].concat())).await;
+        assert_eq!(unseen.code(), 69, "{keys:?}: {unseen:?}");
+    }
+    // No later look would be allowed.
+    let missing = end(place.command().args(["watch", "--table", "nope"])).await;
+    assert_eq!(missing.code(), 78, "{missing:?}");
+    lock.release().await.unwrap();
+}
+
 /// They mean something to the command alone, which has ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_that_asks_nobody_to_end_leaves_the_exit_code_alone_while_run_releases() {
