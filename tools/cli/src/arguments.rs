@@ -401,9 +401,10 @@ pub(crate) struct ReleaseOptions {
 pub(crate) struct RunOptions {
     #[command(flatten)]
     pub(crate) how: HowToAcquire,
-    /// How long the command, and what it started, may still run after SIGTERM: at most a third of the lease.
-    #[arg(long, value_parser = duration, default_value = "10s")]
-    pub(crate) kill_after: Duration,
+    /// How long the command, and what it started, may still run after SIGTERM: at most a third of the lease. By default 10s, or
+    /// a third of the lease if that is less.
+    #[arg(long, value_parser = duration)]
+    pub(crate) kill_after: Option<Duration>,
     /// Leave the command in the process group of this one, so that it can read from the terminal. After fg it then continues
     /// for a moment before the lock is renewed. Elsewhere than on Linux, what it started is not ended and not stopped with it.
     #[arg(long)]

@@ -34,12 +34,16 @@ mod words;
 use crate::arguments::{Arguments, Command, OnTable};
 use crate::exit::Failure;
 use clap::CommandFactory;
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
+
+/// How many files a command has open at once at most: for the runtime, the requests, and what it starts.
+const FILES: usize = 16;
 
 fn main() -> ExitCode {
     starter::become_the_command().or_else(starter::end_in_the_last_stage).unwrap_or_else(lambda_lock)
@@ -62,12 +66,21 @@ fn lambda_lock() -> ExitCode {
 /// A thread of the runtime looks up names, also for a renewal, when the user may have no further thread. Where it has none, the
 /// runtime panics. So it starts one now, and keeps it.
 fn runtime() -> io::Result<Runtime> {
+    can_open_files().map_err(|error| {
+        io::Error::other(format!("{error}: this process may open too few files. Allow it more: ulimit -n 1024"))
+    })?;
     let a_year = Duration::from_secs(366 * 24 * 60 * 60);
     let runtime = Builder::new_current_thread().enable_all().thread_keep_alive(a_year).build()?;
     let can_have_threads = thread::Builder::new().spawn(|| {});
     can_have_threads.map_err(|error| io::Error::other(format!("no thread can be started: {error}")))?;
     runtime.spawn_blocking(|| {});
     Ok(runtime)
+}
+
+/// The runtime panics where it may open none, and a command is not begun without those that its end needs.
+fn can_open_files() -> io::Result<()> {
+    let opened: io::Result<Vec<_>> = (0..FILES).map(|_| File::open("/dev/null")).collect();
+    opened.map(drop)
 }
 
 async fn acted() -> ExitCode {

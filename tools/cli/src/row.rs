@@ -1,8 +1,10 @@
 //! One row of the lock table, as the commands judge and print it.
 
 use clap::ValueEnum;
-use lambda_lock::{Listed, ListedRow, LockKey, PeekedLock};
+use lambda_lock::{Attribute, Listed, ListedRow, LockKey, PeekedLock};
 use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What the keys of idempotent work begin with.
@@ -84,6 +86,9 @@ pub(crate) struct Held {
     pub(crate) freeze_reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) frozen_at: Option<u64>,
+    /// Those of the caller, as DynamoDB writes them: a number may have 38 digits. Only `show` prints them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) attributes: BTreeMap<String, Value>,
     pub(crate) version: String,
 }
 
@@ -112,9 +117,22 @@ impl Row {
             break_reason: lock.break_reason.clone(),
             freeze_reason: lock.freeze_reason.clone(),
             frozen_at: lock.freeze_changed_at.filter(|_| lock.freeze_reason.is_some()).map(epoch_millis),
+            attributes: BTreeMap::new(),
             version: lock.version.clone(),
         };
         Self { lock: Some(held), ..Self::bare(key, state) }
+    }
+
+    pub(crate) fn with_attributes(mut self, lock: &PeekedLock) -> Self {
+        if let Some(held) = &mut self.lock {
+            let of_dynamodb = |(name, value): (&String, &Attribute)| match value {
+                Attribute::Text(text) => Some((name.clone(), json!({ "S": text }))),
+                Attribute::Number(number) => Some((name.clone(), json!({ "N": number }))),
+                _ => None,
+            };
+            held.attributes = lock.attributes.iter().filter_map(of_dynamodb).collect();
+        }
+        self
     }
 
     fn bare(key: &LockKey, state: State) -> Self {

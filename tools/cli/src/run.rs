@@ -84,17 +84,20 @@ pub(crate) async fn run(locks: &LockClient, options: &RunOptions) -> Result<Exit
     })
 }
 
+/// How long the command may still run after SIGTERM, unless it is given.
+const KILL_AFTER: Duration = Duration::from_secs(10);
+
 /// How long the command may still run after SIGTERM. A longer time would end commands whose lock can be renewed.
 fn grace(options: &RunOptions) -> Duration {
     let longest = Duration::from_millis(u64::try_from(options.how.lease.as_millis() / 3).unwrap_or(u64::MAX));
-    if options.kill_after > longest {
-        let [given, lease, longest] = [options.kill_after, options.how.lease, longest].map(humantime::format_duration);
+    if let Some(given) = options.kill_after.filter(|given| *given > longest) {
+        let [given, lease, longest] = [given, options.how.lease, longest].map(humantime::format_duration);
         complain(&format!(
             "--kill-after {given} is more than a third of the lease of {lease}: the command may run for {longest} after \
              SIGTERM. Give a longer --lease or a shorter --kill-after"
         ));
     }
-    options.kill_after.min(longest)
+    options.kill_after.unwrap_or(KILL_AFTER).min(longest)
 }
 
 /// Renews the lock while the command runs, and before a command that was stopped continues.

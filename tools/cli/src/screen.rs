@@ -88,12 +88,15 @@ pub(crate) fn print_done(line: &str, what: &'static str) -> Result<(), Failure> 
 }
 
 /// Fails where standard output was closed when the process began. Then it is /dev/null, open for reading too, which takes
-/// everything and keeps nothing.
+/// everything and keeps nothing. Whoever gives such a /dev/null himself cannot be told from that.
 pub(crate) fn has_standard_output() -> std::io::Result<()> {
     let (out, null) = (std::io::stdout(), std::fs::metadata("/dev/null")?);
     let is_null = rustix::fs::fstat(&out)?.st_rdev as u64 == null.rdev() && null.file_type().is_char_device();
     if is_null && rustix::fs::fcntl_getfl(&out)?.contains(rustix::fs::OFlags::RDWR) {
-        return Err(std::io::Error::other("standard output is closed"));
+        return Err(std::io::Error::other(
+            "standard output is closed, or is /dev/null that is open for reading too, so nobody could release the lock. Write it \
+             into a file, or hold it with lambda-lock run",
+        ));
     }
     Ok(())
 }

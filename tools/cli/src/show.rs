@@ -39,6 +39,9 @@ struct Work {
     /// With which failure it failed for good, as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
+    /// Why it was reset last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reset_reason: Option<String>,
     first_seen_at: Option<u64>,
     settled_at: Option<u64>,
     kept_until: Option<u64>,
@@ -50,6 +53,7 @@ impl Work {
             state: settled(work).unwrap_or("open"),
             attempts: work.attempts,
             failure: work.failure.clone(),
+            reset_reason: work.reset_reason.clone(),
             first_seen_at: work.first_seen_at.map(epoch_millis),
             settled_at: work.settled_at.map(epoch_millis),
             kept_until: work.kept_until.map(epoch_millis),
@@ -73,7 +77,7 @@ pub(crate) async fn show(connection: &connection::Options, options: &ShowOptions
         let shown = Shown {
             key: key.key(),
             work: work.as_ref().map(Work::of),
-            lock: lock.as_ref().zip(state).map(|(lock, state)| Row::of_lock(&key, lock, state)),
+            lock: lock.as_ref().zip(state).map(|(lock, state)| Row::of_lock(&key, lock, state).with_attributes(lock)),
             places: places.iter().map(|(key, place)| Row::of_lock(key, place, state_of(place))).collect(),
             execution,
         };

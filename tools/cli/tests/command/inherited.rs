@@ -44,3 +44,44 @@ async fn a_command_whose_lambda_lock_died_before_it_began_does_not_begin() {
         assert_eq!(started.status.success(), !out.is_empty());
     }
 }
+
+/// With so few files the runtime, and later the SDK, would panic.
+#[tokio::test(flavor = "multi_thread")]
+async fn too_few_files_are_an_error_that_says_what_to_do() {
+    let place = Place::new().await;
+    let mut refused = 0;
+    for files in 5..40 {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_lambda-lock")]);
+        let inner = run(&place, &[], "echo ran");
+        shell.args(inner.as_std().get_args()).env_clear();
+        shell.envs(inner.as_std().get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let ended = end(&mut shell).await;
+        if ended.status.success() {
+            assert_eq!(ended.out, "ran\n");
+            continue;
+        }
+        refused += 1;
+        assert_eq!(ended.code(), 1, "{files}: {ended:?}");
+        assert!(ended.err.contains("may open too few files") && ended.err.contains("ulimit -n"), "{files}: {ended:?}");
+        assert!(place.locks("test").peek("k").await.unwrap().is_none(), "{files}: nothing was sent");
+    }
+    assert!((1..30).contains(&refused), "{refused}");
+}
+
+/// A program that starts another without output, as those of Python and Node.js do, opens /dev/null for reading too. Then it is
+/// as where standard output is closed.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_that_nobody_can_read_says_so_and_sends_nothing() {
+    let place = Place::new().await;
+    for output in [">&-", "1<>/dev/null"] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("exec \"$0\" acquire k {output}"), env!("CARGO_BIN_EXE_lambda-lock")]);
+        shell.env_clear().envs(place.command().as_std().get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let ended = end(&mut shell).await;
+        assert_eq!(ended.code(), 1, "{output}: {ended:?}");
+        let says = "standard output is closed, or is /dev/null that is open for reading too";
+        assert!(ended.err.contains(says) && ended.err.contains("lambda-lock run"), "{output}: {ended:?}");
+        assert!(place.locks("test").peek("k").await.unwrap().is_none(), "{output}");
+    }
+}

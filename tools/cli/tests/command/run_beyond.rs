@@ -44,7 +44,7 @@ async fn cut_off(fate: Fate) {
     assert!(!works_on, "{fate:?}: it worked beside the next holder: {ended:?}");
     assert_eq!(ended.code(), 76, "{fate:?}: {ended:?}");
     assert!(asked.exists(), "{fate:?}: it was asked before: {ended:?}");
-    assert!(ended.err.contains("--kill-after 10s is more than a third of the lease of 9s"), "{fate:?}: {ended:?}");
+    assert!(!ended.err.contains("--kill-after"), "{fate:?}: it was not given: {ended:?}");
     assert!(ended.err.contains("the lock cannot be renewed, and its lease ends in"), "{fate:?}: {ended:?}");
     assert_eq!(next.release().await.unwrap(), ReleaseOutcome::Released);
 }

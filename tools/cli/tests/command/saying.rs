@@ -321,3 +321,24 @@ async fn a_key_of_another_type_is_said_of_the_table() {
         assert_eq!(refused.code(), 78, "{arguments:?}: {refused:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn show_says_the_same_as_json() {
+    let place = Place::new().await;
+    let locks = place.locks("test");
+    let held = locks.try_acquire("k").lease(LEASE).attribute("shard", 5).attribute("step", "5");
+    let lock = held.await.unwrap().granted().unwrap();
+    let json = async |key: &str| {
+        let shown = place.run(&["show", key, "--json"]).await.done();
+        serde_json::from_str::<Value>(&shown).unwrap()
+    };
+    let attributes = json!({ "shard": { "N": "5" }, "step": { "S": "5" } });
+    assert_eq!(json("k").await["lock"]["attributes"], attributes);
+    lock.release().await.unwrap();
+
+    failed(&locks, "order-9").await;
+    place.run(&["once-reset", "order-9", "--reason", "paid by hand", "--yes"]).await.done();
+    let shown = place.run(&["show", "order-9"]).await.done();
+    assert!(shown.contains("last reset, because: paid by hand"), "{shown}");
+    assert_eq!(json("order-9").await["work"]["resetReason"], "paid by hand");
+}
