@@ -265,3 +265,24 @@ fn value(attribute: &AttributeValue) -> Value {
         _ => Value::Other("of another type"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_is_read_behind_its_parent_however_they_are_listed() {
+        let shard = |(id, parent): (&str, Option<&str>)| {
+            Shard::builder().shard_id(id).set_parent_shard_id(parent.map(str::to_owned)).build()
+        };
+        let mut family =
+            [("grandchild", Some("child")), ("child", Some("parent")), ("parent", Some("too old")), ("other", None)];
+        for _ in 0..2 {
+            let sorted = parents_first(family.map(shard).into());
+            let place = |id: &str| sorted.iter().position(|shard| shard.shard_id() == Some(id)).unwrap();
+            assert!(place("parent") < place("child") && place("child") < place("grandchild"), "{sorted:?}");
+            assert_eq!(sorted.len(), family.len());
+            family.reverse();
+        }
+    }
+}

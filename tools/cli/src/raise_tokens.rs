@@ -115,8 +115,7 @@ impl Raising<'_> {
     /// Raises the token of this row, which had this one. Returns whether it is as large now.
     async fn raise(&self, key: Row, seen: String) -> Result<bool, Failure> {
         let update = self.dynamodb.update_item().table_name(self.table).set_key(Some(key.clone()));
-        let update =
-            update.update_expression("SET #token = :floor").condition_expression("#token = :seen AND #token < :floor");
+        let update = update.update_expression("SET #token = :floor").condition_expression("#token = :seen");
         let update = update.expression_attribute_names("#token", TOKEN);
         let update = update.expression_attribute_values(":floor", AttributeValue::N(self.floor.to_string()));
         let update = update.expression_attribute_values(":seen", AttributeValue::N(seen));
@@ -144,9 +143,9 @@ impl Raising<'_> {
     }
 }
 
-/// A number of DynamoDB may be of another kind, which no token is.
+/// A number of DynamoDB may be of another kind, which no token is. It is never lowered: rounding leaves numbers in their order.
 fn is_at_least(token: &str, floor: u64) -> bool {
     token
         .parse::<u64>()
-        .map_or_else(|_| token.parse::<f64>().is_ok_and(|number| number > floor as f64), |token| token >= floor)
+        .map_or_else(|_| token.parse::<f64>().is_ok_and(|number| number >= floor as f64), |token| token >= floor)
 }

@@ -1,7 +1,7 @@
 //! `doctor`, a role that only looks, and a large table.
 
 use crate::golden::{assert_golden, golden, golden_coloured};
-use crate::place::{Place, TABLE, end};
+use crate::place::{LEASE, Place, TABLE, end};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use lambda_lock_local::authorize::{AuthorizingProxy, Grant, Role};
 use std::collections::BTreeMap;
@@ -64,6 +64,25 @@ async fn a_role_that_reads_is_enough_to_look_and_for_nothing_else() {
     assert_eq!(run("looker", &["run", "other", "--", "echo", "ran"]).await.code(), 77);
     assert_golden("doctor-denied", &run("looker", &["doctor", "--write"]).await);
     lock.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ls_stops_when_it_has_read_so_much_and_says_so() {
+    let place = Place::new().await;
+    let locks = place.locks("test");
+    // More than DynamoDB returns at once.
+    for number in 0..150 {
+        let held = locks.try_acquire(format!("k-{number}")).lease(LEASE).data(vec![7; 8_000]);
+        let _ = held.await.unwrap().granted().unwrap().save();
+    }
+    for (units, is_whole) in [("1", false), ("5000", true)] {
+        let list = place.run(&["ls", "--read-units", units]).await;
+        let rows = list.out.lines().count() - 1;
+        assert!(list.status.success() && (rows == 150) == is_whole && rows > 0, "{units}: {list:?}");
+        assert_eq!(list.err.contains("give a larger --read-units"), !is_whole, "{units}: {}", list.err);
+        let summary = place.run(&["ls", "--json", "--read-units", units]).await.err;
+        assert!(summary.contains(&format!("\"complete\":{is_whole}")), "{units}: {summary}");
+    }
 }
 
 /// `cargo test --test command -- --ignored --nocapture a_large_table`

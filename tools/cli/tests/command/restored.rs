@@ -32,11 +32,15 @@ async fn no_token_is_lowered() {
     // No token of ours is as large.
     let huge = AttributeValue::N("9".repeat(30));
     put(&place, "k", Some(huge.clone())).await;
+    // By less than a machine number tells.
+    let larger = AttributeValue::N(format!("7.{}1", "0".repeat(30)));
+    put(&place, "larger", Some(larger.clone())).await;
 
     let raised = place.run(&["raise-tokens", "--above", "7", "--yes", "--json"]).await.done();
 
     assert_eq!(raised, "{\"leftAlone\":0,\"raised\":0,\"to\":7}\n");
     assert_eq!(row(&place, "k").await["fencingToken"], huge);
+    assert_eq!(row(&place, "larger").await["fencingToken"], larger);
 }
 
 /// Where only what may be old can be read, a token that was given last could be missed.

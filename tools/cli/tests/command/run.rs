@@ -1,7 +1,9 @@
 //! `run`: the command, its signals, and what is left of the lock.
 
-use crate::place::{Ended, Place, end};
-use lambda_lock::{Lock, TryAcquired};
+use crate::place::{Ended, Place, TABLE, end};
+use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_lock::{Budget, Lock, TryAcquired};
+use lambda_lock_testkit::soon_so;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -115,6 +117,36 @@ async fn a_lock_of_another_holder_is_not_waited_for_unless_it_is_told_to() {
     sleep(millis(300)).await;
     lock.release().await.unwrap();
     assert_eq!(self::ended(waiting).await.done(), "ran\n");
+}
+
+/// They wait in line themselves. The command does not, and would be refused for as long as there is a line.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_free_lock_is_acquired_also_while_others_wait_in_line() {
+    let place = Place::new().await;
+    for arguments in [&["acquire", "k"][..], &["run", "k", "--", "true"]] {
+        let lock = place.held("k", "holder").await;
+        let waits = tokio::spawn({
+            let locks = place.locks("waits");
+            async move { locks.acquire("k").within(&Budget::lasting(PATIENCE)).await }
+        });
+        soon_so("somebody waits in line", async || {
+            place.locks("test").peek("k").await.unwrap().is_some_and(|lock| lock.waiting == 1)
+        })
+        .await;
+        // It is gone, and in the line.
+        waits.abort();
+        lock.release().await.unwrap();
+        place.run(arguments).await.done();
+        place
+            .local
+            .client()
+            .delete_item()
+            .table_name(TABLE)
+            .key("key", AttributeValue::S("k".to_owned()))
+            .send()
+            .await
+            .unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

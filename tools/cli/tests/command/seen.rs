@@ -1,23 +1,34 @@
 //! What a command shows before it asks is what it acts on, and what it tells is what is known.
 
 use crate::events::{Watcher, events, with_stream};
+use crate::hostile::{behind, through, until_come};
 use crate::place::{Ended, LEASE, Place, TABLE, end, end_of};
 use crate::saying::{failed, terminal};
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::ReleaseOutcome;
 use lambda_lock::once::{OnceState, Started};
+use lambda_lock_local::authorize::Fate;
 use lambda_lock_testkit::soon;
 use lambda_lock_timeline::Change;
 use std::io::Write;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
+use tokio::process::Command;
+use tokio::time::sleep;
 
 /// Runs a command at a terminal, and says yes after this has happened meanwhile. Its errors begin with what it has shown.
 async fn yes_after(place: &Place, arguments: &[&str], meanwhile: impl Future<Output = ()>) -> Ended {
-    let (mut terminal, input) = terminal();
     let mut command = place.command();
-    command.args(arguments).stdin(Stdio::from(input)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(arguments);
+    yes_to(command, meanwhile).await
+}
+
+async fn yes_to(mut command: Command, meanwhile: impl Future<Output = ()>) -> Ended {
+    let (mut terminal, input) = terminal();
+    command.stdin(Stdio::from(input)).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stderr = child.stderr.take().unwrap();
     let mut shown = Vec::new();
@@ -100,6 +111,32 @@ async fn a_break_leaves_a_lock_alone_that_changed_since_it_was_shown() {
     let seen = place.held("k", "a").await.save().version().to_owned();
     assert!(yes_after(&place, &["break", "k", "--seen", &seen, "--reason", "mine"], async {}).await.status.success());
     assert_eq!(locks.peek("k").await.unwrap().unwrap().break_reason.as_deref(), Some("mine"));
+}
+
+/// Between the last look and the break, which changes nothing then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_break_that_another_was_faster_with_is_not_said_to_be_done() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let lock = place.held("k", "a").await;
+    let seen = place.locks("test").peek("k").await.unwrap().unwrap().version;
+    let come = Arc::new(AtomicU32::new(0));
+    let command = through(&place, &proxy, &["break", "k", "--seen", &seen, "--reason", "mine"]);
+    let asked = async {
+        let counted = Arc::clone(&come);
+        proxy.decide(move |_| match counted.fetch_add(1, Ordering::Relaxed) {
+            0 => Fate::AnsweredAfter(Duration::from_millis(1_500)),
+            _ => Fate::Answered,
+        });
+    };
+    let another = async {
+        until_come(&come, 1).await;
+        sleep(Duration::from_millis(300)).await;
+        assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
+    };
+    let (refused, ()) = tokio::join!(yes_to(command, asked), another);
+    assert!(refused.code() == 76 && refused.err.contains("was left alone"), "{refused:?}");
+    assert_eq!(place.locks("test").peek("k").await.unwrap().unwrap().break_reason, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
