@@ -164,30 +164,18 @@ impl Family {
     /// somebody whom it has not reached yet.
     pub(crate) fn send_to_all(&self, signal: Signal, command_has_ended: bool) {
         self.send(signal, command_has_ended);
-        let until = Instant::now() + STARTED_MEANWHILE;
-        let mut reached = HashSet::new();
-        let (mut looks_at_all, mut found_none) = (true, false);
-        loop {
-            let mut living = if looks_at_all { self.living().unwrap_or_default() } else { self.adopted() };
-            living.retain(|member| reached.insert(member.pid));
-            let is_first = reached.len() == living.len();
-            for member in &living {
-                let is_sent_to = match self.group {
-                    true => member.group == self.command.as_raw_pid(),
-                    false => member.pid == self.command && !command_has_ended,
-                };
-                if !(is_first && is_sent_to) {
-                    let _ = kill_process(member.pid, signal);
-                }
+        // Who only ends may start others for as long as it likes.
+        let repeats = [Signal::STOP, Signal::KILL].contains(&signal);
+        let look = |at_all| if at_all { self.living().unwrap_or_default() } else { self.adopted() };
+        reach(repeats, look, |member, is_first| {
+            let is_sent_to = match self.group {
+                true => member.group == self.command.as_raw_pid(),
+                false => member.pid == self.command && !command_has_ended,
+            };
+            if !(is_first && is_sent_to) {
+                let _ = kill_process(member.pid, signal);
             }
-            // Who only ends may start others for as long as it likes.
-            let repeats = [Signal::STOP, Signal::KILL].contains(&signal);
-            if living.is_empty() && found_none || !repeats || until <= Instant::now() {
-                break;
-            }
-            found_none = living.is_empty();
-            looks_at_all = !looks_at_all && found_none;
-        }
+        });
     }
 
     /// Whether nobody is left. What ends as soon as it has started another is seen by no look at all processes, but it is a child
@@ -271,6 +259,25 @@ impl Family {
 
     fn has_seen(&self, pid: Pid, process: &Process) -> bool {
         self.seen.borrow().contains(&(pid, process.begun))
+    }
+}
+
+/// Reaches everybody once, also who is started meanwhile if this is repeated: until neither a look at all nor one at the children
+/// finds anybody new. Says whether it was found by the first look.
+fn reach(repeats: bool, mut look: impl FnMut(bool) -> Vec<Member>, mut send: impl FnMut(&Member, bool)) {
+    let until = Instant::now() + STARTED_MEANWHILE;
+    let mut reached = HashSet::new();
+    let (mut is_first, mut at_all, mut found_none) = (true, true, false);
+    loop {
+        let mut living = look(at_all);
+        living.retain(|member| reached.insert(member.pid));
+        living.iter().for_each(|member| send(member, is_first));
+        if living.is_empty() && found_none || !repeats || until <= Instant::now() {
+            break;
+        }
+        is_first = false;
+        found_none = living.is_empty();
+        at_all = !at_all && found_none;
     }
 }
 
@@ -359,6 +366,24 @@ mod tests {
         assert_eq!(look(2), (1, 2));
         // The parent of another user is never listed where `/proc` hides it.
         assert_eq!(look(usize::MAX).0, 6);
+    }
+
+    /// Otherwise it works on while the others are stopped.
+    #[test]
+    fn who_was_started_while_the_others_were_stopped_is_stopped_too() {
+        let stopped = |repeats| {
+            // What each look finds. The second one was started by the first one, and has started the third one.
+            let mut found = [vec![7], vec![8], vec![], vec![8, 9], vec![], vec![8, 9]].into_iter();
+            let mut stopped = Vec::new();
+            let look = |_| {
+                let pids = found.next().unwrap().into_iter();
+                pids.map(|pid| Member { pid: Pid::from_raw(pid).unwrap(), group: pid }).collect()
+            };
+            reach(repeats, look, |member, is_first| stopped.push((member.group, is_first)));
+            stopped
+        };
+        assert_eq!(stopped(true), [(7, true), (8, false), (9, false)]);
+        assert_eq!(stopped(false), [(7, true)]);
     }
 
     /// A panic of the thread that renews the lock. Nothing else makes this process panic, as far as is known.

@@ -125,13 +125,13 @@ async fn a_break_that_another_was_faster_with_is_not_said_to_be_done() {
     let asked = async {
         let counted = Arc::clone(&come);
         proxy.decide(move |_| match counted.fetch_add(1, Ordering::Relaxed) {
-            0 => Fate::AnsweredAfter(Duration::from_millis(1_500)),
+            0 => Fate::AnsweredAfter(Duration::from_millis(700)),
             _ => Fate::Answered,
         });
     };
     let another = async {
         until_come(&come, 1).await;
-        sleep(Duration::from_millis(300)).await;
+        sleep(Duration::from_millis(200)).await;
         assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
     };
     let (refused, ()) = tokio::join!(yes_to(command, asked), another);
