@@ -72,17 +72,11 @@ pub(crate) async fn acquire_or_end(
     how: &HowToAcquire,
     signals: &mut Signals,
 ) -> Result<Result<Lock, ExitCode>, Failure> {
-    let key = how.key.key();
-    if let Some(prefix) = prefix_of_work(&key)
-        && locks.peek(key.clone()).await?.is_none()
-    {
-        return Err(Failure::Usage(format!(
-            "{} is the key of idempotent work of a client with the prefix {}/: a lock there would block the work. Give another key",
-            screen::named_key(&key),
-            screen::plain(prefix)
-        )));
-    }
     let mut waiting = Waiting::new(how);
+    tokio::select! {
+        blocks_no_work = waiting.blocks_no_work(locks) => blocks_no_work?,
+        signal = signals.next_ending() => return waiting.ended_by(signal),
+    }
     loop {
         let (outcome, signal) = {
             let mut tried = pin!(waiting.try_once(locks));
@@ -133,6 +127,28 @@ impl<'a> Waiting<'a> {
     fn new(how: &'a HowToAcquire) -> Self {
         let owner = how.owner.clone().unwrap_or_else(owner);
         Self { how, owner, begun: Instant::now(), seen: None, unknown: None }
+    }
+
+    /// Fails where the lock would be made in the place of the record of idempotent work.
+    async fn blocks_no_work(&self, locks: &LockClient) -> Result<(), Failure> {
+        let key = self.how.key.key();
+        let Some(prefix) = prefix_of_work(&key) else { return Ok(()) };
+        loop {
+            let pause = match locks.peek(key.clone()).await {
+                Ok(Some(_)) => return Ok(()),
+                Ok(None) => break,
+                Err(error) => {
+                    let may_respond_later = error.is_unknown() || error.is_unavailable();
+                    self.pause_of_try().filter(|_| may_respond_later).ok_or(error)?
+                }
+            };
+            tokio::time::sleep(pause).await;
+        }
+        Err(Failure::Usage(format!(
+            "{} is the key of idempotent work of a client with the prefix {}/: a lock there would block the work. Give another key",
+            screen::named_key(&key),
+            screen::plain(prefix)
+        )))
     }
 
     async fn try_once(&mut self, locks: &LockClient) -> Result<TryAcquired, Error> {

@@ -332,6 +332,8 @@ impl Running {
         }
         self.phase = Phase::Paused;
         signals::stop_this_process();
+        // A renewal is due anyway.
+        self.looked = (Instant::now(), SystemTime::now());
         // In the foreground a shell continues both.
         self.send_to_all(Signal::STOP);
         true

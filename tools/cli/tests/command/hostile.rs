@@ -394,6 +394,32 @@ async fn a_watch_goes_on_also_where_its_first_look_has_no_answer() {
     lock.release().await.unwrap();
 }
 
+/// Of a key that may be that of idempotent work, an acquire looks at the row first.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_waits_also_while_its_look_for_idempotent_work_has_no_answer() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let arguments = ["acquire", "blue/once/order-9", "--wait", "60s"];
+    for fate in [Fate::RequestLost, Fate::Throttled] {
+        // More than one call sends.
+        let come = decides(&proxy, fate);
+        let acquire = through(&place, &proxy, &arguments).spawn().unwrap();
+        sleep(Duration::from_secs(8)).await;
+        assert!(come.load(Ordering::Relaxed) > 1);
+        proxy.decide(|_| Fate::Answered);
+        let ended = end_of(acquire).await;
+        assert!(ended.code() == 2 && ended.err.contains("would block the work"), "{fate:?}: {ended:?}");
+    }
+    let come = decides(&proxy, Fate::Swallowed);
+    let acquire = through(&place, &proxy, &arguments).spawn().unwrap();
+    until_come(&come, 1).await;
+    interrupt(&acquire);
+    assert_eq!(end_of(acquire).await.code(), 130);
+    proxy.decide(|_| Fate::Answered);
+    let denied = end(&mut through(&place, &proxy, &[&arguments[..], &["--table", "nope"]].concat())).await;
+    assert!(![0, 69].contains(&denied.code()), "{denied:?}");
+}
+
 /// They mean something to the command alone, which has ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_that_asks_nobody_to_end_leaves_the_exit_code_alone_while_run_releases() {
