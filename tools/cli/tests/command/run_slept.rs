@@ -25,14 +25,13 @@ impl Work {
         Self { ready, work, last }
     }
 
+    fn script(&self) -> String {
+        let [ready, work, last] = [&self.ready, &self.work, &self.last].map(|path| path.display());
+        format!("echo $$ > {ready}; while [ ! -e {last} ]; do echo x >> {work}; sleep 0.02; done")
+    }
+
     fn run(&self, place: &Place, proxy: &AuthorizingProxy, options: &[&str]) -> Command {
-        let script = format!(
-            "echo $$ > {}; while [ ! -e {} ]; do echo x >> {}; sleep 0.02; done",
-            self.ready.display(),
-            self.last.display(),
-            self.work.display()
-        );
-        let mut command = run(place, options, &script);
+        let mut command = run(place, options, &self.script());
         command.env("AWS_ENDPOINT_URL_DYNAMODB", proxy.endpoint());
         command
     }
@@ -186,4 +185,25 @@ async fn a_command_whose_machine_slept_is_killed_when_its_lock_cannot_be_renewed
     assert_eq!(ended.code(), 76, "{ended:?}");
     assert!(ended.err.contains("the lease has ended: the command is killed"), "{ended:?}");
     assert!(!is_running(&pid) && beats(&work.work) == done, "{ended:?}");
+}
+
+/// What is stopped with the command is stopped unseen.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_beneath_one_that_was_stopped_renews_its_own_lock_and_goes_on() {
+    let place = Place::new().await;
+    let work = Work::new("beneath");
+    let inner = format!(
+        "{} run inner --lease 3s --kill-after 1s -- sh -c '{}'",
+        env!("CARGO_BIN_EXE_lambda-lock"),
+        work.script()
+    );
+    let child = spawned(run(&place, &["--lease", "1h"], &inner));
+    written(&work.ready).await;
+    signal(&child, Signal::TSTP);
+    let wrapper = child.id().unwrap().to_string();
+    until("lambda-lock is stopped", || is(&wrapper, 'T')).await;
+    sleep(millis(3_500)).await;
+    signal(&child, Signal::CONT);
+    work.continues_and_ends(&place, child, "beneath").await;
+    assert!(place.is_free("inner").await);
 }
