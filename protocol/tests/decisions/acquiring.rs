@@ -136,6 +136,11 @@ pub(crate) fn cases() -> Vec<Case> {
             options(),
             says([NoResponse, NoRow, Refused(own.clone())]),
         ),
+        of(
+            "an attempt whose response was lost refuses the next one, and was released since",
+            options(),
+            says([NoResponse, NoRow, Refused(own.clone().released()), Applied]),
+        ),
         of("throttled once", options(), says([Throttled, Applied])),
         of("throttled until the time is over", options(), says([Throttled, Throttled]).time(50)),
         of("throttled, and then held", options(), says([Throttled, Refused(Row::held())])),
@@ -232,6 +237,11 @@ pub(crate) fn cases() -> Vec<Case> {
         of("a response that came late", options(), says([Applied]).takes(11_000)),
         of("a response without the row", options(), says([AppliedWithoutRow, Is(own.clone())])),
         of(
+            "a response without the token",
+            options(),
+            says([AppliedTo(own.clone().without("fencingToken")), Is(own.clone())]),
+        ),
+        of(
             "a response without the row, which is another's by now",
             options(),
             says([AppliedWithoutRow, Is(Row::held()), Applied]),
@@ -254,6 +264,22 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         of("granted by a clock that is far behind", options(), says([Applied]).runs_behind(9_000)),
         of("granted by a clock that is behind as clocks may be", options(), says([Applied]).runs_behind(1_900)),
+        of("a saved lock without a response, and the row shows this attempt", resumes(), says([NoResponse, Is(own)])),
+        of(
+            "a saved lock that is refused without a row, and is as it was saved",
+            resumes(),
+            says([RefusedWithoutRow, Is(Row::by(Wrote::Saved(0)).owner("me")), Applied]),
+        ),
+        of(
+            "a saved lock that was renewed since, and whose reclaim is throttled until the time is over",
+            resumes(),
+            says([Refused(Row::by(Wrote::Saved(50))), Throttled]).time(30),
+        ),
+        of(
+            "a lock of the same owner, whose reclaim is throttled until the time is over",
+            with_reclaim(Reclaim::SameOwner),
+            says([Refused(Row::held().owner("me")), Throttled]).time(30),
+        ),
         of("a saved lock whose commit was the last write", commit.clone(), says([Applied])),
         of(
             "a saved lock that was renewed after its commit",

@@ -4,7 +4,7 @@ use crate::Case;
 use crate::acquiring::says;
 use crate::holding::{holding, own};
 use crate::row::{Row, Wrote, saved};
-use crate::script::{Says, Script};
+use crate::script::{BEGIN, Says, Script};
 use crate::words::state;
 use Says::{
     Applied, AppliedTo, Cancelled, Denied, InProgress, Invalid, Is, NoResponse, NoRow, Refused, RefusedBy,
@@ -89,6 +89,11 @@ fn commits() -> Vec<Case> {
             "a commit that is refused by a copy of this holder, and then lost",
             says([refused(own(90)), refused(Row::held())]),
         ),
+        of("a commit by a clock that is behind a copy's stamp", says([refused(own(9_000)), Applied])),
+        of(
+            "a commit that is refused by a longer lease of a copy",
+            says([refused(own(90).text("leaseDuration", "40000").number("leaseEndsAt", BEGIN + 35_000)), Applied]),
+        ),
         of("a commit of a row that is no lock record", says([refused(broken())])),
         of("a commit without a response", says([NoResponse, Applied])),
         of("a commit without a response, whose version is on the row", says([NoResponse, refused(ours())])),
@@ -97,6 +102,10 @@ fn commits() -> Vec<Case> {
         of(
             "a commit without a response, and then a copy of this holder",
             says([NoResponse, refused(own(90)), Applied]),
+        ),
+        of(
+            "a commit without a response, then refused without a row, and nothing can be read",
+            says([NoResponse, RefusedWithoutRow, NoResponse, Denied]),
         ),
         of(
             "a commit that is ruled out by a copy of this holder, and then conflicts until the time is over",
@@ -132,6 +141,10 @@ fn commits() -> Vec<Case> {
             "a commit whose token is not forgotten yet, and then another grant",
             says([NoResponse, refused(Row::held())]).takes(239_000),
         ),
+        of(
+            "a commit whose token is forgotten by the wall clock of a frozen process, and then another grant",
+            says([NoResponse, refused(Row::held())]).takes(15).jumps(660_000),
+        ),
         of("a commit that was refused for now, long ago", says([Throttled, refused(Row::held())]).takes(240_000)),
         of("a commit that conflicts", says([Throttled, Applied])),
         of("a commit that conflicts until the time is over", says([Throttled, Throttled]).time(40)),
@@ -155,6 +168,7 @@ fn cancelled() -> Vec<Case> {
     let of = |name, script| run(name, Ending::Renews, vec![holding()], script);
     let released = |name, script| run(name, Ending::Releases, vec![holding()], script);
     let ours = || Row::by(Wrote::Attempt(1)).owner("me");
+    let of_attempt = |attempt| Row::by(Wrote::Attempt(attempt)).owner("me");
     let after = |replies: &[Says]| says([NoResponse, Cancelled].into_iter().chain(replies.iter().cloned()));
     vec![
         of("a commit that is cancelled", says([Cancelled])),
@@ -190,6 +204,14 @@ fn cancelled() -> Vec<Case> {
         of(
             "a commit that is cancelled after no response, of a row that is no lock record",
             after(&[Refused(broken()), refused(broken())]),
+        ),
+        of(
+            "a commit that is cancelled after no response, of a row that is no lock record, and cancelled again",
+            after(&[Refused(broken()), Cancelled]),
+        ),
+        of(
+            "a commit that is cancelled after no response, and whose renewal has none at first",
+            after(&[NoResponse, AppliedTo(of_attempt(2)), refused(of_attempt(3))]),
         ),
         of("a commit that is cancelled after no response, and nothing can be renewed", after(&[Denied])),
         of("a commit that is cancelled after no response, and then no response", after(&[NoResponse]).time(15)),

@@ -79,6 +79,12 @@ fn renewals() -> Vec<Case> {
             says([Refused(own(90).number("leaseEndsAt", BEGIN + 5_000)), NoResponse]).time(8),
         ),
         of("a renewal that is refused by an older version of a copy", newer(), says([Refused(own(90)), Applied])),
+        of("a renewal by a clock that is behind a copy's stamp", holding(), says([Refused(own(9_000)), Applied])),
+        of(
+            "a renewal by a clock that is behind a copy's stamp, and then no response",
+            holding(),
+            says([Refused(own(9_000)), NoResponse]).time(8),
+        ),
         of(
             "a renewal of a row with the TTL attribute of other clients",
             holding(),
@@ -283,6 +289,12 @@ fn releases() -> Vec<Case> {
             deletes(),
             says([NoResponse, RefusedWithoutRow, NoRow]),
         ),
+        with("a release that deletes, without a response", deletes(), says([NoResponse, Applied])),
+        with(
+            "a release that deletes, and is refused by a copy of this holder",
+            deletes(),
+            says([Refused(own(90)), Applied]),
+        ),
         with("a release that deletes a frozen row", deletes(), says([Refused(own(0).frozen()), Applied])),
         with(
             "a release also of a later grant of the owner",
@@ -340,6 +352,10 @@ fn releases() -> Vec<Case> {
         of_workflow(
             "a release of a workflow that another has released",
             says([Is(of_arn()), Refused(of_arn().released())]),
+        ),
+        of_workflow(
+            "a release of a workflow whose look has no response, and that another has released",
+            says([NoResponse, Is(of_arn()), Refused(of_arn().released())]),
         ),
         of_workflow(
             "a release of a workflow that has renewed meanwhile",

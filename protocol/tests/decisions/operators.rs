@@ -140,6 +140,11 @@ fn freezes() -> Vec<Case> {
             says([Is(Row::held()), NoResponse, Refused(changed(Row::held().frozen(), BEGIN + 5))]),
         ),
         of_freeze(
+            "a freeze of a lock without a row, without a response, which was applied",
+            false,
+            says([NoRow, NoResponse, Refused(changed(Row::free().frozen(), BEGIN + 5))]),
+        ),
+        of_freeze(
             "a freeze without a response, and another change",
             false,
             says([
@@ -177,6 +182,8 @@ fn freezes() -> Vec<Case> {
         of_freeze("a freeze that nothing could follow", false, says([Is(changed(Row::held(), u64::MAX - 1))])),
         of_thaw("a thaw", says([Is(changed(Row::held().frozen(), BEGIN - 9)), Applied])),
         of_thaw("a thaw of a lock that is not frozen", says([Is(Row::held()), Applied])),
+        of_thaw("a thaw without a response", says([Is(Row::held().frozen()), NoResponse, Applied])),
+        of_thaw("a thaw that nothing could follow", says([Is(changed(Row::held().frozen(), u64::MAX - 1))])),
         of_thaw(
             "a thaw without a response, after which another change came",
             says([
@@ -246,6 +253,7 @@ fn resets() -> Vec<Case> {
         ),
         of("a reset that is denied", says([Is(failed(10_000)), Denied])),
         of("a reset whose clock writes later times", says([Is(failed(9_000)), Applied]).writes_later()),
+        of("a reset without a response", says([Is(failed(10_000)), NoResponse, Applied])),
         of(
             "a reset without a response, which was applied",
             says([Is(failed(10_000)), NoResponse, Refused(Row::free())]),

@@ -211,6 +211,16 @@ pub(crate) fn cases() -> Vec<Case> {
             says([NoResponse, RefusedBy(vec![(0, own().released())]), Applied, Applied]),
         ),
         of(
+            "a set without a response, and then a conflict, and one row shows that it was applied",
+            two(),
+            says([NoResponse, Throttled, RefusedBy(vec![(0, own())])]),
+        ),
+        of(
+            "a set without a response, and then invalid, which was released since",
+            two(),
+            says([NoResponse, Invalid, some([own().released(), own()]), Applied, Applied]),
+        ),
+        of(
             "a set without a response, whose row has another token",
             two(),
             says([NoResponse, RefusedBy(vec![(0, own().token(9))]), Applied, Applied]),

@@ -126,6 +126,21 @@ pub(crate) fn cases() -> Vec<Case> {
             says([Refused(Row::held())]).distrusts_the_wall_clock(),
         ),
         of(
+            "observed, and its lease is longer by now",
+            has_observed(&Row::held(), 41_999),
+            says([Refused(Row::held().text("leaseDuration", "40000"))]).distrusts_the_wall_clock(),
+        ),
+        of(
+            "observed for its lease, which is longer by now",
+            has_observed(&Row::held(), 42_000),
+            says([Refused(Row::held().text("leaseDuration", "40000")), Applied]).distrusts_the_wall_clock(),
+        ),
+        of(
+            "held by a peer, by a response that took longer than its lease",
+            options(),
+            says([Refused(peer().text("leaseDuration", "2000"))]).takes(5_000),
+        ),
+        of(
             "observed, and renewed since",
             has_observed(&Row::held(), 60_000),
             says([Refused(Row::by(Wrote::Theirs(9_000)))]).distrusts_the_wall_clock(),

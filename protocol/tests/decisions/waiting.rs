@@ -86,6 +86,16 @@ pub(crate) fn cases() -> Vec<Case> {
             says([Refused(Row::held()), Throttled]).waits(5_000).time(50),
         ),
         of(
+            "waits, and reads have no response until the time is over",
+            out_of_turn(),
+            says([Refused(Row::held()), NoResponse]).waits(5_000).time(50),
+        ),
+        of(
+            "waits, while reads are throttled and have no response",
+            out_of_turn(),
+            says([Refused(Row::held()), Throttled, NoResponse, Is(released()), Applied]).waits(5_000),
+        ),
+        of(
             "waits, and the row becomes another than a lock record",
             out_of_turn(),
             says([Refused(Row::held()), Is(Row::held().text("leaseDuration", "soon"))]).waits(5_000),
