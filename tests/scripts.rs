@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 use lambda_lock::once::{Attempt, Started};
-use lambda_lock::{Error, Lock, LockClient};
+use lambda_lock::{Error, Lock, LockClient, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, Process, Table, acquired, case, counted, millis, secs};
 use std::time::Duration;
 
@@ -61,7 +61,9 @@ impl Call {
             (Call::Acquire, _) => locks.try_acquire("k").lease(LEASE).await.map(|tried| drop(tried.granted().unwrap())),
             (Call::Start, _) => started(locks).await.map(drop),
             (Call::Renew, Before::Held(mut lock)) => lock.checkpoint().await,
-            (Call::Release, Before::Held(lock)) => lock.release().await.map(drop),
+            (Call::Release, Before::Held(lock)) => {
+                lock.release().await.map(|outcome| assert_eq!(outcome, ReleaseOutcome::Released))
+            }
             (Call::Commit, Before::Held(mut lock)) => lock.commit([counted("effect")]).await,
             (Call::CommitAndRelease, Before::Held(lock)) => lock.commit_and_release([counted("effect")]).await,
             (Call::Complete, Before::Begun(attempt)) => attempt.complete(&1).await,

@@ -26,20 +26,6 @@ async fn a_duplicate_that_arrives_after_the_release_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delayed_copy_of_a_claim_is_refused_by_a_newer_release() {
-    let table = Table::new();
-    let process = table.process();
-    acquired(&process.locks("one"), LEASE).await.release().await.unwrap();
-    process.next([Fault::ArrivesTwice(secs(5))]);
-    acquired(&process.locks("one"), LEASE).await.release().await.unwrap();
-    let released = table.row("k");
-
-    sleep(secs(10)).await;
-
-    assert_eq!(table.row("k"), released);
-}
-
-#[tokio::test(start_paused = true)]
 async fn one_claim_applied_twice_around_another_holder_does_not_make_the_first_one_current() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());

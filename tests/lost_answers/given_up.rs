@@ -1,6 +1,7 @@
-//! An acquire that gives up: its outcome is unknown, and it blocks no caller.
+//! A call that gives up: its outcome is unknown, and it blocks no caller.
 
 use crate::LEASE;
+use lambda_lock::ReleaseOutcome;
 use lambda_lock_testkit::{Fault, Table, acquired, millis, secs};
 use std::error::Error as StdError;
 use tokio::time::{Instant, sleep};
@@ -45,23 +46,6 @@ async fn an_acquire_that_gives_up_frees_what_any_of_its_attempts_got_also_when_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_of_an_attempt_that_was_cleaned_up_is_refused_even_if_the_clock_was_set_back() {
-    let table = Table::new();
-    let process = table.process();
-    process.set_date_offset(None);
-    process.next([Fault::NeverAnswers, Fault::BlackHole, Fault::BlackHole]);
-    let locks = process.locks("me");
-    let attempt = tokio::spawn(async move { locks.try_acquire("k").lease(LEASE).await.map(drop) });
-    sleep(secs(1)).await;
-
-    process.clock.jump_wall(-60_000);
-
-    assert!(attempt.await.unwrap().unwrap_err().is_unknown());
-    assert!(table.is_released("k"));
-    assert!(!table.replay(&process.take_sent()[0]), "the release is newer than the Claim");
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_attempt_that_arrives_after_its_cleanup_is_refused() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
@@ -75,20 +59,6 @@ async fn an_attempt_that_arrives_after_its_cleanup_is_refused() {
     acquired(&two.locks("two"), LEASE).await.release().await.unwrap();
     sleep(secs(10)).await;
     assert!(table.attribute("k", "ownerName").unwrap().starts_with("two/"), "the late copy was refused");
-}
-
-#[tokio::test(start_paused = true)]
-async fn after_an_unknown_attempt_a_lock_held_by_another_is_unknown_and_not_held() {
-    let table = Table::new();
-    let (one, two) = (table.process(), table.process());
-    let lock = acquired(&one.locks("one"), LEASE).await;
-    two.next([Fault::ArrivesLate(secs(2))]);
-
-    // The Peek shows another caller's row, but our first attempt may still arrive.
-    let error = two.locks("two").try_acquire("k").lease(LEASE).await.unwrap_err();
-
-    assert!(error.is_unknown(), "{error}");
-    lock.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,15 +77,26 @@ async fn attempts_are_paced_when_writes_fail_and_reads_succeed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn polls_that_stay_unanswered_do_not_hide_who_holds_the_lock() {
+async fn a_renewal_and_a_release_of_which_nothing_gets_through_are_unknown_and_may_be_repeated() {
     let table = Table::new();
-    let (one, two) = (table.process(), table.process());
-    let lock = acquired(&one.locks("one"), secs(600)).await;
-    two.next([Fault::None]);
-    two.next(vec![Fault::RequestLost; 500]);
+    let process = table.process();
+    let mut lock = acquired(&process.locks("me"), LEASE).await;
+    let token = lock.to_saved();
+    process.take_sent();
+    let started = Instant::now();
+    process.next(vec![Fault::BlackHole; 9]);
 
-    let error = two.locks("two").acquire("k").within(&two.budget(secs(10))).await.unwrap_err();
+    assert!(lock.checkpoint().await.unwrap_err().is_unknown());
+    assert!(started.elapsed() <= secs(4), "{:?}", started.elapsed());
+    assert!(!lock.remaining().is_zero(), "what the guard believed, it may go on believing");
+    assert!(lock.release().await.unwrap_err().is_unknown());
+    assert_eq!(process.take_sent().len(), 6);
 
-    assert_eq!(error.held().unwrap().holder, lock.owner(), "no attempt of ours is open: {error}");
-    lock.release().await.unwrap();
+    // A release can be repeated from the saved lock.
+    process.take_sent();
+    process.next(vec![]);
+    sleep(secs(1)).await;
+    let locks = table.process().locks("me");
+
+    assert_eq!(locks.release(token).await.unwrap(), ReleaseOutcome::Released);
 }

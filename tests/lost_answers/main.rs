@@ -8,7 +8,6 @@ mod copies;
 mod given_up;
 mod idle_connections;
 mod refusals;
-mod renew_and_release;
 mod throttling;
 
 use lambda_lock_testkit::secs;

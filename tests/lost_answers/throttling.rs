@@ -4,7 +4,7 @@ use crate::LEASE;
 use lambda_lock::{Error, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, case, secs};
 use std::error::Error as StdError;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 #[tokio::test(start_paused = true)]
 async fn throttling_is_waited_out_within_the_callers_time() {
@@ -118,48 +118,4 @@ async fn no_pause_after_a_fault_lasts_beyond_the_callers_time() {
         let elapsed = started.elapsed();
         assert!(elapsed >= secs(3) && elapsed <= secs(3) + ROUND_TRIP, "{elapsed:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn throttling_after_an_attempt_of_unknown_outcome_is_unknown() {
-    let table = Table::new();
-    let process = table.process();
-    let mut lock = acquired(&process.locks("me"), LEASE).await;
-    process.next([Fault::NeverAnswers]);
-    process.next(vec![Fault::throttled(); 200]);
-
-    assert!(lock.checkpoint().await.unwrap_err().is_unknown());
-    let _ = lock.save();
-}
-
-#[tokio::test(start_paused = true)]
-async fn throttling_and_lost_connections_while_waiting_are_retried_within_the_budget() {
-    let table = Table::new();
-    let (one, two) = (table.process(), table.process());
-    let lock = acquired(&one.locks("one"), LEASE).await;
-    let (locks, budget) = (two.locks("two"), two.budget(secs(100)));
-    two.next([Fault::None]);
-    for _ in 0..4 {
-        two.next([Fault::throttled(), Fault::RequestLost, Fault::BlackHole, Fault::Says(503, "")]);
-    }
-    let waiter = tokio::spawn(async move { locks.acquire("k").within(&budget).await });
-    sleep(secs(10)).await;
-    lock.release().await.unwrap();
-    waiter.await.unwrap().unwrap().release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_transaction_that_holds_the_row_for_an_instant_is_waited_out() {
-    let table = Table::new();
-    let process = table.process();
-    process.next([Fault::error("TransactionConflictException")]);
-
-    let mut lock = acquired(&process.locks("me"), LEASE).await;
-    assert_eq!(process.take_operations(), ["UpdateItem", "UpdateItem"]);
-
-    process.next([Fault::error("TransactionConflictException")]);
-    lock.checkpoint().await.unwrap();
-    process.next([Fault::error("TransactionConflictException")]);
-
-    assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
 }
