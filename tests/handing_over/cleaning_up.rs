@@ -2,8 +2,7 @@
 
 use crate::LEASE;
 use lambda_lock::{Error, ReleaseOutcome};
-use lambda_lock_testkit::{Fault, Table, case, granted, millis};
-use tokio::time::sleep;
+use lambda_lock_testkit::{Fault, Table, granted};
 
 #[tokio::test(start_paused = true)]
 async fn cleaning_up_after_a_workflow_frees_its_locks_and_no_others() {
@@ -34,65 +33,6 @@ async fn a_clean_up_spares_the_owners_that_it_is_given() {
     assert!(!table.is_released("k"));
     assert_eq!(clean_up("arn:1/0").await.unwrap(), ReleaseOutcome::Released);
     let _ = again.save();
-}
-
-#[tokio::test(start_paused = true)]
-async fn cleaning_up_counts_a_release_whose_answer_was_lost() {
-    let table = Table::new();
-    let process = table.process();
-    let locks = process.locks("me");
-    let lock = granted(locks.try_acquire("k").lease(LEASE).workflow("arn:1")).await;
-    process.next([Fault::None, Fault::AnswerLost]);
-
-    assert_eq!(locks.release_workflow("k", "arn:1").await.unwrap(), ReleaseOutcome::Released);
-    let _ = lock.save();
-}
-
-#[tokio::test(start_paused = true)]
-async fn cleaning_up_reads_again_when_a_renewal_came_in_between() {
-    let table = Table::new();
-    let (one, cleaner) = (table.process(), table.process());
-    let mut lock = granted(one.locks("one").try_acquire("k").lease(LEASE).workflow("arn:1")).await;
-    cleaner.next([Fault::None].into_iter().chain(vec![Fault::Slow(millis(50)); 3]));
-    let locks = cleaner.locks("cleaner");
-    let cleaning = tokio::spawn(async move { locks.release_workflow("k", "arn:1").await });
-    // Renewals change the version until the cleaner has been refused twice.
-    let mut sent = 0;
-
-    while sent < 3 {
-        lock.checkpoint().await.unwrap();
-        sleep(millis(1)).await;
-        sent += cleaner.take_sent().len();
-    }
-
-    assert_eq!(cleaning.await.unwrap().unwrap(), ReleaseOutcome::Released);
-    assert!(table.is_released("k"));
-    let _ = lock.save();
-}
-
-#[tokio::test(start_paused = true)]
-async fn cleaning_up_reports_already_gone_when_the_holder_released_first() {
-    // This also holds if the response to a first read was lost, because a read changes nothing.
-    for reads in [vec![Fault::None], vec![Fault::AnswerLost, Fault::None]] {
-        let _case = case(format!("{reads:?}"));
-        let table = Table::new();
-        let (one, cleaner) = (table.process(), table.process());
-        let lock = granted(one.locks("one").try_acquire("k").lease(LEASE).workflow("arn:1")).await;
-        // The holder releases the lock between the cleaner's read and the arrival of its write. The row keeps its
-        // version.
-        let requests = reads.len() + 1;
-        cleaner.next(reads.into_iter().chain([Fault::Slow(millis(500))]));
-        let locks = cleaner.locks("cleaner");
-        let cleaning = tokio::spawn(async move { locks.release_workflow("k", "arn:1").await });
-
-        sleep(millis(100)).await;
-        assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
-
-        let free = table.row("k");
-        assert_eq!(cleaning.await.unwrap().unwrap(), ReleaseOutcome::AlreadyGone);
-        assert_eq!(cleaner.take_sent().len(), requests);
-        assert_eq!(table.row("k"), free);
-    }
 }
 
 /// A release that left out its data reports that, even if its response was lost.

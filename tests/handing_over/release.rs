@@ -1,8 +1,8 @@
 //! Releasing: which locks are released, and which are left alone.
 
 use crate::LEASE;
-use lambda_lock::{Lock, ReleaseOutcome};
-use lambda_lock_testkit::{Fault, Process, Table, acquired, case, granted, millis, secs};
+use lambda_lock::ReleaseOutcome;
+use lambda_lock_testkit::{Fault, Table, acquired, case, granted, millis, secs};
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -54,149 +54,36 @@ async fn a_double_release_is_harmless() {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_delayed_in_flight_does_not_end_a_lock_that_was_resumed_elsewhere() {
-    let table = Table::new();
-    let (one, two) = (table.process(), table.process());
-    let mut lock = acquired(&one.locks("one"), LEASE).await;
-    let handed_over = lock.to_saved();
-    // One's clock is ahead, and its renewal never arrives. One has sent a stamp that is newer than every stamp
-    // that the row will have, but it has not *seen* that stamp there.
-    one.set_date_offset(None);
-    one.clock.jump_wall(60_000);
-    one.next([Fault::BlackHole, Fault::BlackHole, Fault::BlackHole]);
-
-    assert!(lock.checkpoint().await.unwrap_err().is_unknown());
-
-    one.next([Fault::ArrivesLate(secs(8)), Fault::BlackHole, Fault::BlackHole]);
-    assert!(lock.release().await.unwrap_err().is_unknown());
-
-    let mut resumed = two.locks("two").resume(handed_over).await.unwrap();
-
-    sleep(secs(10)).await;
-    assert!(!table.is_released("k"), "the late release found a version that it did not know");
-
-    resumed.checkpoint().await.unwrap();
-    resumed.release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_of_a_saved_lock_goes_no_further_than_what_its_holder_has_seen() {
-    let table = Table::new();
-    let (one, two) = (table.process(), table.process());
-    let mut lock = acquired(&one.locks("one"), LEASE).await;
-    let handed_over = lock.to_saved();
-    // As above, and the saved lock has the stamp that never arrived.
-    one.set_date_offset(None);
-    one.clock.jump_wall(60_000);
-    one.next([Fault::BlackHole, Fault::BlackHole, Fault::BlackHole]);
-    assert!(lock.checkpoint().await.unwrap_err().is_unknown());
-    let saved = serde_json::from_value(serde_json::to_value(lock.save()).unwrap()).unwrap();
-
-    one.next([Fault::ArrivesLate(secs(8)), Fault::BlackHole, Fault::BlackHole]);
-    assert!(one.locks("one").release(saved).await.unwrap_err().is_unknown());
-
-    let mut resumed = two.locks("two").resume(handed_over).await.unwrap();
-
-    sleep(secs(10)).await;
-    assert!(!table.is_released("k"), "the late release found a version that it did not know");
-
-    resumed.checkpoint().await.unwrap();
-    resumed.release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_later_grant_of_the_same_owner_is_released_only_if_asked_for() {
-    let table = Table::new();
-    let locks = table.process().locks("step");
-    // The response of the first run was lost on its way to Step Functions. The retry acquired the lock again.
-    let acquire = || locks.try_acquire("k").lease(LEASE).owner("step").reclaim_own();
-    let first = granted(acquire()).await.save();
-
-    let retry = granted(acquire()).await;
-    assert_eq!(locks.release(first.clone()).await.unwrap(), ReleaseOutcome::AlreadyGone);
-    assert!(!table.is_released("k"));
-
-    let released = locks.release(first.clone()).or_later_grant_of_owner().await.unwrap();
-    assert_eq!(released, ReleaseOutcome::Released);
-    assert!(table.is_released("k"));
-
-    // To release a released lock again also returns `Released`.
-    let released = locks.release(first.clone()).or_later_grant_of_owner().await.unwrap();
-    assert_eq!(released, ReleaseOutcome::Released);
-    let _ = retry.save();
-
-    let other = table.process().locks("another step");
-    let theirs = acquired(&other, LEASE).await;
-
-    let released = locks.release(first).or_later_grant_of_owner().await.unwrap();
-    assert_eq!(released, ReleaseOutcome::AlreadyGone);
-    theirs.release().await.unwrap();
-}
-
-mod a_copy_whose_clock_is_ahead_does_not_keep_the_lock_from_being_renewed_or_released {
-    use super::*;
-
-    /// Returns a lock and its holder's process. A copy of the lock elsewhere has renewed it, by a clock that is a
-    /// minute ahead.
-    async fn renewed_elsewhere(table: &Table) -> (Lock, Process) {
+    for is_saved in [false, true] {
+        let _case = case(format!("released from its saved lock: {is_saved}"));
+        let table = Table::new();
         let (one, two) = (table.process(), table.process());
-        let lock = acquired(&one.locks("one"), LEASE).await;
-        two.set_date_offset(None);
-        two.clock.jump_wall(60_000);
-        let _ = two.locks("two").resume(lock.to_saved()).await.unwrap().save();
-        one.take_sent();
-        (lock, one)
-    }
-
-    async fn assert_released_with_one_request(lock: Lock, process: &Process) {
-        assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
-        assert_eq!(process.take_sent().len(), 1, "what is on the row is known by now");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn renewed() {
-        let table = Table::new();
-        let (mut lock, process) = renewed_elsewhere(&table).await;
-
-        lock.checkpoint().await.unwrap();
-        assert_eq!(process.take_sent().len(), 2, "refused once, by a version that is newer than the clock");
-
-        lock.checkpoint().await.unwrap();
-        assert_eq!(process.take_sent().len(), 1);
-
-        assert_released_with_one_request(lock, &process).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn committed() {
-        let table = Table::new();
-        let (mut lock, process) = renewed_elsewhere(&table).await;
-
-        lock.commit([]).await.unwrap();
-
-        assert_eq!(process.take_sent().len(), 2);
-        assert_released_with_one_request(lock, &process).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn released() {
-        let table = Table::new();
-        let (lock, process) = renewed_elsewhere(&table).await;
-
-        assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released);
-        assert_eq!(process.take_sent().len(), 2);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn released_after_a_renewal_that_was_cut_off() {
-        let table = Table::new();
-        let (mut lock, process) = renewed_elsewhere(&table).await;
-        process.next([Fault::None, Fault::BlackHole, Fault::BlackHole, Fault::BlackHole]);
+        let mut lock = acquired(&one.locks("one"), LEASE).await;
+        let handed_over = lock.to_saved();
+        // One's clock is ahead, and its renewal never arrives. One has sent a stamp that is newer than every stamp
+        // that the row will have, but it has not *seen* that stamp there. The saved lock has the stamp too.
+        one.set_date_offset(None);
+        one.clock.jump_wall(60_000);
+        one.next([Fault::BlackHole, Fault::BlackHole, Fault::BlackHole]);
 
         assert!(lock.checkpoint().await.unwrap_err().is_unknown());
 
-        process.clear();
-        process.take_sent();
-        assert_released_with_one_request(lock, &process).await;
+        one.next([Fault::ArrivesLate(secs(8)), Fault::BlackHole, Fault::BlackHole]);
+        let released = if is_saved {
+            let saved = serde_json::from_value(serde_json::to_value(lock.save()).unwrap()).unwrap();
+            one.locks("one").release(saved).await
+        } else {
+            lock.release().await
+        };
+        assert!(released.unwrap_err().is_unknown());
+
+        let mut resumed = two.locks("two").resume(handed_over).await.unwrap();
+
+        sleep(secs(10)).await;
+        assert!(!table.is_released("k"), "the late release found a version that it did not know");
+
+        resumed.checkpoint().await.unwrap();
+        resumed.release().await.unwrap();
     }
 }
 
@@ -229,16 +116,6 @@ async fn no_release_ends_the_grant_of_another_client_whose_attributes_look_like_
     assert_eq!(released.unwrap(), ReleaseOutcome::AlreadyGone);
     assert_eq!(locks.release_workflow("k", "arn:1").await.unwrap(), ReleaseOutcome::AlreadyGone);
     assert!(!table.is_released("k"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_deletion_that_finds_no_row_has_released_nothing() {
-    let table = Table::new();
-    let lock = acquired(&table.process().locks("me"), LEASE).await;
-
-    table.delete("k");
-
-    assert_eq!(lock.release().delete_row().await.unwrap(), ReleaseOutcome::AlreadyGone);
 }
 
 /// A release ends the lease at least a millisecond after its grant, which may be later than the present time of
