@@ -1,6 +1,6 @@
 //! The last commit releases the lock in the same transaction.
 
-use crate::{LEASE, applied, content, counted, created, forget, table, taken_by_another, unheard_or_lost};
+use crate::{LEASE, applied, counted, created, forget, table, taken_by_another};
 use lambda_lock_testkit::{Fault, acquired, case, millis, secs};
 use tokio::time::sleep;
 
@@ -20,26 +20,6 @@ async fn a_commit_and_release_is_one_request_and_the_lock_is_free_with_it() {
     sleep(millis(5)).await;
     let next = acquired(&table.process().locks("next"), LEASE).await;
     next.release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_commit_and_release_whose_answer_was_lost_is_applied_once() {
-    for fault in unheard_or_lost() {
-        let _case = case(format!("{fault:?}"));
-        let table = table();
-        let process = table.process();
-        let lock = acquired(&process.locks("me"), LEASE).await;
-        process.take_sent();
-        process.next([fault.clone()]);
-
-        lock.commit_and_release([counted("o-1")]).await.unwrap();
-
-        let sent = process.take_sent();
-        assert_eq!(sent.len(), 2);
-        assert_eq!(content(&sent[0]), content(&sent[1]));
-        assert_eq!(applied(&table, "o-1"), 1);
-        assert!(table.is_released("k"));
-    }
 }
 
 #[tokio::test(start_paused = true)]

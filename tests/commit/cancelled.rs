@@ -1,23 +1,12 @@
 //! A commit whose writes are refused applies nothing, and reports which of them failed.
 
-use crate::{LEASE, applied, applied_beside_another, counted, created, forget, table, taken_by_another};
+use crate::{LEASE, applied, counted, created, forget, table, taken_by_another};
 use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, TransactWriteItem};
-use lambda_lock::FailedWrite;
+use lambda_lock::{Error, FailedWrite};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, case, granted, millis, secs};
 use std::error::Error as StdError;
 use std::time::Duration;
-use tokio::time::sleep;
-
-/// A write of the caller's whose condition never holds.
-fn hopeless() -> TransactWriteItem {
-    let put = Put::builder()
-        .table_name("locks")
-        .item("key", AttributeValue::S("never".to_owned()))
-        .condition_expression("attribute_exists(no_such_attribute)")
-        .build()
-        .unwrap();
-    TransactWriteItem::builder().put(put).build()
-}
+use tokio::time::{Instant, sleep};
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_commit_says_which_write_failed_and_why_and_the_lock_is_held_as_before() {
@@ -121,7 +110,12 @@ async fn a_commit_that_was_applied_before_the_lock_was_lost_does_not_make_the_gu
 
     lock.commit([created("o-1"), counted("o-2")]).await.unwrap();
 
-    applied_beside_another(&table, lock, other.await.unwrap()).await;
+    let other = other.await.unwrap();
+    assert_eq!((applied(&table, "o-1"), applied(&table, "o-2")), (1, 1));
+    assert!(!other.remaining().is_zero());
+    assert_eq!(lock.remaining(), Duration::ZERO, "beside the next holder");
+    assert!(lock.checkpoint().await.unwrap_err().is_lost());
+    other.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,6 +163,25 @@ async fn a_transaction_that_dynamodb_would_refuse_is_refused_before_it_is_sent()
     assert!(table.is_released("k"), "given back all the same");
 }
 
+/// Only the complete key identifies the lock's own row.
+#[tokio::test(start_paused = true)]
+async fn a_commit_may_write_another_row_of_the_same_partition() {
+    let table = Table::with_keys(&["pk", "sk"]);
+    let process = table.process();
+    let locks = process.builder().key_attribute("pk").sort_key_attribute("sk").build().unwrap();
+    let mut lock = granted(locks.try_acquire(("a", "1")).lease(LEASE)).await;
+    let row = |sort_key: &str| {
+        let put = Put::builder().table_name("locks").item("pk", AttributeValue::S("a".to_owned()));
+        let put = put.item("sk", AttributeValue::S(sort_key.to_owned())).build().unwrap();
+        TransactWriteItem::builder().put(put).build()
+    };
+
+    assert!(lock.commit([row("1")]).await.unwrap_err().is_invalid_request());
+    lock.commit([row("2")]).await.unwrap();
+
+    lock.release().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_missing_table_of_the_caller_is_not_reported_as_the_lock_table() {
     let table = Table::new();
@@ -181,39 +194,36 @@ async fn a_missing_table_of_the_caller_is_not_reported_as_the_lock_table() {
     lock.release().await.unwrap();
 }
 
+/// The lock is reclaimed while the commit finds out its own outcome, and DynamoDB does not respond to the last request.
 #[tokio::test(start_paused = true)]
-async fn a_commit_whose_write_was_refused_finds_out_by_itself_that_nothing_was_applied() {
+async fn work_under_a_lock_learns_that_a_commit_found_the_lock_lost() {
     let table = table();
-    let process = table.process();
-    let budget = process.budget(secs(60));
-    let locks = process.locks("me");
-    let mut lock = granted(locks.try_acquire("k").lease(LEASE).within(&budget)).await;
-    // The first copy is lost, and the second one is cancelled. The response to the Renew that follows is lost
-    // too.
-    process.next([Fault::RequestLost, Fault::None, Fault::AnswerLost]);
-
-    let error = lock.commit([hopeless()]).await.unwrap_err();
-
-    assert!(error.is_cancelled(), "{error}");
-
-    lock.commit([counted("o-1")]).await.unwrap();
-    assert_eq!(applied(&table, "o-1"), 1);
-    lock.release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_cancelled_commit_leaves_no_payload_behind_when_a_renewal_settles_its_first_copy() {
-    let table = table();
-    let process = table.process();
-    let mut lock = acquired(&process.locks("me"), LEASE).await;
-    lock.renew().data("before").await.unwrap();
-    process.take_sent();
-    process.next([Fault::RequestLost]);
-
-    let error = lock.commit([hopeless()]).data("after").await.unwrap_err();
-
-    assert!(error.is_cancelled(), "{error}");
-    assert_eq!(process.take_operations(), ["TransactWriteItems", "TransactWriteItems", "UpdateItem"]);
-    assert_eq!(table.attribute("k", "data").unwrap(), "YmVmb3Jl");
-    lock.release().await.unwrap();
+    let (one, two) = (table.process(), table.process());
+    let budget = one.budget(secs(4)).grace(secs(10));
+    let locks = one.locks("me");
+    let mut left = None;
+    let ended = locks
+        .with_lock("k", &budget, async |lock| {
+            lock.commit([created("o-1")]).await?;
+            one.next([Fault::BlackHole, Fault::None, Fault::Slow(millis(500))]);
+            one.next(vec![Fault::BlackHole; 20]);
+            let saved = lock.to_saved();
+            let (two, started) = (two.clone(), Instant::now());
+            let other = tokio::spawn(async move {
+                sleep(millis(1200)).await;
+                two.locks("other").reclaim(saved).lease(LEASE).await.unwrap()
+            });
+            let error = lock.commit([created("o-1")]).await.unwrap_err();
+            assert!(error.is_unknown(), "{error}");
+            let other = other.await.unwrap();
+            assert!(!other.remaining().is_zero());
+            left = Some((started.elapsed(), lock.remaining()));
+            let _ = other.save();
+            Ok::<_, Error>(())
+        })
+        .await;
+    one.clear();
+    drop(ended);
+    let (after, left) = left.unwrap();
+    assert_eq!(left, Duration::ZERO, "after {after:?}, though a Renew had found the lock lost");
 }

@@ -6,14 +6,12 @@ mod and_release;
 mod applied;
 mod cancelled;
 mod fencing;
-mod found_out;
 mod in_progress;
-mod reclaimed;
 mod unknown;
 
 use aws_sdk_dynamodb::types::{AttributeValue, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
 use lambda_lock::{Budget, Lock};
-use lambda_lock_testkit::{Fault, Process, Sent, Table, acquired, millis, secs};
+use lambda_lock_testkit::{Process, Sent, Table, acquired, millis, secs};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -80,22 +78,6 @@ async fn taken_by_another(table: &Table) -> Lock {
     other
 }
 
-/// Asserts that the commit of `o-1` and `o-2` was applied once, and that its guard knows that another holder
-/// has the lock.
-async fn applied_beside_another(table: &Table, mut lock: Lock, other: Lock) {
-    assert_eq!((applied(table, "o-1"), applied(table, "o-2")), (1, 1));
-    assert!(!other.remaining().is_zero());
-    assert_eq!(lock.remaining(), Duration::ZERO, "beside the next holder");
-    assert!(lock.checkpoint().await.unwrap_err().is_lost());
-    other.release().await.unwrap();
-}
-
 async fn lock_within(process: &Process, lock: Lock, budget: &Budget) -> Lock {
     process.locks("me").resume(lock.save()).within(budget).await.unwrap()
-}
-
-/// Returns faults after which a transaction is sent again.
-fn unheard_or_lost() -> impl Iterator<Item = Fault> {
-    let in_progress = Fault::error_after_apply("TransactionInProgressException");
-    Fault::applied_unheard().into_iter().chain([in_progress]).chain(Fault::not_applied())
 }

@@ -2,29 +2,17 @@
 //! twice.
 
 use crate::{LEASE, applied, counted, lock_within, table};
-use lambda_lock::{Clock, CommitOutcome, Instants, Lock, SavedLock, SharedClock, Sleep};
-use lambda_lock_testkit::{Fault, ManualClock, Process, Sent, acquired, case, millis, secs, until};
+use lambda_lock::{Clock, CommitOutcome, Instants, SavedLock, SharedClock, Sleep};
+use lambda_lock_testkit::{Fault, ManualClock, Process, Sent, acquired, case, millis, secs};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
-
-/// Sends a commit that is applied or not. The caller gets no response.
-async fn commit_unheard(lock: &mut Lock, process: &Process, applies: bool) {
-    process.next(vec![if applies { Fault::NeverAnswers } else { Fault::BlackHole }; 200]);
-    assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
-}
-
-fn outcome(applies: bool) -> CommitOutcome {
-    if applies { CommitOutcome::Applied } else { CommitOutcome::NotApplied }
-}
+use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
 async fn a_commit_of_unknown_outcome_is_settled_by_the_next_renewal() {
-    let all_unheard = || std::iter::repeat_n(Fault::NeverAnswers, 3);
-    let none_arrived = || std::iter::repeat_n(Fault::BlackHole, 3);
     for (faults, outcome, count) in [
-        (all_unheard().collect::<Vec<_>>(), CommitOutcome::Applied, 1),
-        (none_arrived().collect(), CommitOutcome::NotApplied, 0),
+        (vec![Fault::NeverAnswers; 3], CommitOutcome::Applied, 1),
+        (vec![Fault::BlackHole; 3], CommitOutcome::NotApplied, 0),
     ] {
         for checkpoint_first in [false, true] {
             let _case = case(format!("{outcome:?}, checkpoint first: {checkpoint_first}"));
@@ -72,22 +60,6 @@ async fn a_commit_that_was_settled_as_not_applied_never_will_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_the_row_no_longer_shows_is_indeterminate() {
-    let table = table();
-    let process = table.process();
-    let mut lock = acquired(&process.locks("me"), LEASE).await;
-    process.next(std::iter::repeat_n(Fault::NeverAnswers, 3));
-
-    assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
-
-    // A copy of the lock renews it, so the row no longer has the commit's version.
-    let copy = table.process().locks("me").resume(lock.to_saved()).await.unwrap();
-    assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Indeterminate);
-    let _ = copy.save();
-    lock.release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_commit_that_was_dropped_half_way_is_settled_too() {
     let table = table();
     let process = table.process();
@@ -99,21 +71,6 @@ async fn a_commit_that_was_dropped_half_way_is_settled_too() {
     assert!(dropped.is_err());
     assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Applied);
     lock.release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_transaction_is_not_repeated_for_longer_than_dynamodb_recognises_its_token() {
-    let table = table();
-    let process = table.process();
-    let lock = acquired(&process.locks("me"), LEASE).await;
-    let mut lock = lock_within(&process, lock, &process.budget(secs(900))).await;
-    process.take_sent();
-    process.next(std::iter::repeat_n(Fault::BlackHole, 10_000));
-    let began = Instant::now();
-
-    assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
-    assert!(began.elapsed() < secs(9 * 60), "{:?}", began.elapsed());
-    assert!(began.elapsed() > secs(7 * 60), "and not given up early: {:?}", began.elapsed());
 }
 
 /// One clock stands still or is set back. By the other clock the token is too old.
@@ -160,34 +117,36 @@ mod neither_a_frozen_sandbox_nor_a_clock_set_back_repeats_a_transaction_that_dyn
     }
 }
 
-mod a_lock_written_down_with_a_commit_of_unknown_outcome_is_not_committed_twice {
-    use super::*;
+/// The lock is resumed or reclaimed elsewhere.
+#[tokio::test(start_paused = true)]
+async fn a_saved_lock_tells_what_became_of_its_commit_of_unknown_outcome_and_commits_nothing_before() {
+    for (faults, outcome, count) in [
+        (vec![Fault::NeverAnswers; 3], CommitOutcome::Applied, 1),
+        (vec![Fault::BlackHole; 3], CommitOutcome::NotApplied, 0),
+    ] {
+        for reclaims in [false, true] {
+            let _case = case(format!("{outcome:?}, reclaimed: {reclaims}"));
+            let table = table();
+            let (one, two) = (table.process(), table.process().locks("two"));
+            let mut lock = acquired(&one.locks("one"), LEASE).await;
+            one.next(faults.clone());
+            assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
+            let json = serde_json::to_string(&lock.save()).unwrap();
+            let saved: SavedLock = serde_json::from_str(&json).unwrap();
+            let mut lock = if reclaims {
+                two.reclaim(saved).lease(LEASE).await.unwrap()
+            } else {
+                two.resume(saved).await.unwrap()
+            };
 
-    #[tokio::test(start_paused = true)]
-    async fn when_it_was_applied() {
-        check(true).await;
-    }
+            let error = lock.commit([counted("o-1")]).await.unwrap_err();
+            assert!(error.is_invalid_request(), "not before the first one is settled: {error}");
 
-    #[tokio::test(start_paused = true)]
-    async fn when_it_was_not() {
-        check(false).await;
-    }
-
-    async fn check(applies: bool) {
-        let table = table();
-        let (one, two) = (table.process(), table.process());
-        let mut lock = acquired(&one.locks("one"), LEASE).await;
-        commit_unheard(&mut lock, &one, applies).await;
-        let json = serde_json::to_string(&lock.save()).unwrap();
-        let token: SavedLock = serde_json::from_str(&json).unwrap();
-        let mut lock = two.locks("two").resume(token).await.unwrap();
-
-        let error = lock.commit([counted("o-1")]).await.unwrap_err();
-        assert!(error.is_invalid_request(), "not before the first one is settled: {error}");
-
-        assert_eq!(lock.settle_commit().await.unwrap(), outcome(applies));
-        assert_eq!(applied(&table, "o-1"), u32::from(applies));
-        lock.release().await.unwrap();
+            assert_eq!(lock.settle_commit().await.unwrap(), outcome);
+            assert_eq!(applied(&table, "o-1"), count);
+            lock.commit([counted("o-2")]).await.unwrap();
+            lock.release().await.unwrap();
+        }
     }
 }
 
@@ -206,61 +165,6 @@ async fn a_commit_that_was_settled_elsewhere_by_a_clock_that_is_behind_is_not_ap
     assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::NotApplied);
     sleep(secs(12)).await;
     assert_eq!(applied(&table, "o-1"), 0, "the written lock knows the stamp of its commit");
-    lock.release().await.unwrap();
-}
-
-mod a_reclaimed_lock_still_tells_what_became_of_the_commit_before {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn when_it_was_applied() {
-        check(true).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn when_it_was_not() {
-        check(false).await;
-    }
-
-    async fn check(applies: bool) {
-        let table = table();
-        let (one, two) = (table.process(), table.process());
-        let mut lock = acquired(&one.locks("one"), LEASE).await;
-        commit_unheard(&mut lock, &one, applies).await;
-
-        let mut lock = two.locks("two").reclaim(lock.save()).lease(LEASE).await.unwrap();
-        assert!(lock.commit([counted("o-1")]).await.is_err(), "not before the first one is settled");
-
-        assert_eq!(lock.settle_commit().await.unwrap(), outcome(applies));
-
-        lock.commit([counted("o-2")]).await.unwrap();
-        lock.release().await.unwrap();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_refusal_after_the_token_is_forgotten_does_not_prove_that_nothing_was_applied() {
-    const REASONS: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"x",
-        "CancellationReasons":[{"Code":"None"},{"Code":"ConditionalCheckFailed","Item":{"key":{"S":"k"},
-        "ownerName":{"S":"another"},"leaseDuration":{"S":"20000"},"fencingToken":{"N":"1900000000000"},
-        "recordVersionNumber":{"S":"ll1-00000000000040008000000000000000-01a3185c50000123456789abcdef"}}}]}"#;
-    let table = table();
-    let process = table.process();
-    let mut lock = acquired(&process.locks("me"), LEASE).await;
-    process.set_latency(millis(50));
-    process.next([Fault::AnswerLost, Fault::Says(400, REASONS)]);
-    // The process is frozen while it repeats the request, for longer than DynamoDB recognises the token.
-    process.take_sent();
-    let freeze = async {
-        until("the repetition is sent", || process.sent().len() == 2).await;
-        process.clock.jump_wall(660_000);
-    };
-
-    let (committed, ()) = tokio::join!(lock.commit([counted("o-1")]).into_future(), freeze);
-
-    assert!(committed.as_ref().unwrap_err().is_unknown(), "{committed:?}");
-    assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Indeterminate);
-    assert_eq!(applied(&table, "o-1"), 1);
     lock.release().await.unwrap();
 }
 

@@ -92,14 +92,6 @@ impl Fault {
         Fault::Says(400, Box::leak(body.into_boxed_str()))
     }
 
-    /// The write is applied, but DynamoDB returns this error code.
-    pub fn error_after_apply(code: &str) -> Self {
-        match Self::error(code) {
-            Fault::Says(status, body) => Fault::AppliedButSays(status, body),
-            other => other,
-        }
-    }
-
     /// The write is applied, but DynamoDB returns a 500.
     pub fn failure_after_apply() -> Self {
         const BODY: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError","message":"scripted"}"#;
