@@ -1,59 +1,9 @@
 //! Transactions without a response: the same one is sent again, and nothing stays behind.
 
-use crate::{BELIEVED, LEASE, acquired, conflict, content, operations, released, tokens};
+use crate::{BELIEVED, LEASE, acquired, content, operations, released};
 use lambda_lock::TryAcquiredAll;
 use lambda_lock_testkit::{Fault, Table, case, millis, secs};
 use tokio::time::{Instant, sleep, timeout};
-
-#[tokio::test(start_paused = true)]
-async fn a_transaction_that_was_applied_unheard_is_sent_again_and_granted() {
-    for fault in Fault::applied_unheard().into_iter().chain(Fault::not_applied()) {
-        let _case = case(format!("{fault:?}"));
-        let table = Table::new();
-        let process = table.process();
-        process.next([fault]);
-
-        let set = acquired(&process.locks("me"), ["a", "b"]).await;
-
-        let sent = process.take_sent();
-        assert_eq!(sent.len(), 2);
-        assert_eq!(content(&sent[0]), content(&sent[1]), "the same transaction");
-        assert_eq!(tokens(&table, &["a", "b"]), [set.fencing_token(); 2]);
-        set.release().await.unwrap();
-        assert_eq!(released(&table, &["a", "b"]), [true; 2]);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_lease_counts_from_the_first_sending() {
-    let table = Table::new();
-    let process = table.process();
-    process.next([Fault::NeverAnswers]);
-
-    let began = tokio::time::Instant::now();
-    let set = acquired(&process.locks("me"), ["a", "b"]).await;
-
-    assert!(began.elapsed() > millis(500));
-    assert_eq!(set.remaining(), BELIEVED - began.elapsed());
-    set.release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_row_with_our_grant_shows_that_the_whole_set_was_granted() {
-    let table = Table::new();
-    let process = table.process();
-    // The transaction is applied. Its copy meets another transaction, so a new attempt follows.
-    process.next([Fault::NeverAnswers, conflict()]);
-
-    let began = tokio::time::Instant::now();
-    let set = acquired(&process.locks("me"), ["a", "b"]).await;
-
-    assert_eq!(operations(&process), ["TransactWriteItems"; 3]);
-    assert_eq!(tokens(&table, &["a", "b"]), [set.fencing_token(); 2]);
-    assert_eq!(set.remaining(), BELIEVED - began.elapsed(), "from the attempt that was applied");
-    set.release().await.unwrap();
-    assert_eq!(released(&table, &["a", "b"]), [true; 2]);
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_is_found_after_half_of_its_lease_is_renewed_first() {
@@ -126,24 +76,6 @@ async fn a_late_copy_of_an_applied_transaction_is_refused() {
     assert_eq!(released(&table, &["a", "b"]), [true; 2]);
     let refused = process.locks("me").try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap();
     assert!(matches!(refused, TryAcquiredAll::Granted(_)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_grant_that_was_released_for_its_workflow_before_it_was_heard_of_is_not_returned() {
-    let table = Table::new();
-    let process = table.process();
-    let locks = process.locks("me");
-    process.next([Fault::NeverAnswers, Fault::error("ValidationException")]);
-    let cleaner = table.process().locks("cleaner");
-
-    let (got, ()) = tokio::join!(locks.try_acquire_all(["a", "b"]).lease(LEASE).workflow("w"), async {
-        sleep(millis(500)).await;
-        cleaner.release_workflow("a", "w").await.unwrap();
-    });
-
-    let error = got.unwrap_err();
-    assert!(error.is_unknown(), "{error:?}");
-    assert_eq!(released(&table, &["a", "b"]), [true; 2]);
 }
 
 #[tokio::test(start_paused = true)]
