@@ -3,7 +3,7 @@
 use crate::LEASE;
 use lambda_lock::once::Started;
 use lambda_lock::{Budget, Error, ErrorKind, LockClient, ReleaseOutcome};
-use lambda_lock_testkit::{Fault, Table, acquired, case, granted, millis, until};
+use lambda_lock_testkit::{Fault, Table, acquired, case, granted, millis};
 use tokio::time::sleep;
 
 async fn seen(locks: &LockClient) -> String {
@@ -43,27 +43,6 @@ async fn a_late_copy_of_its_acquire_does_not_undo_the_break_of_an_operator_whose
     operators.break_lock("k", &seen(&operators).await, "its host is gone").await.unwrap();
     assert!(!table.replay(&sent[0]));
     assert!(table.is_released("k"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lock_that_changed_since_it_was_seen_is_left_alone() {
-    let table = Table::new();
-    let holders = table.process().locks("holder");
-    let operators = table.process().locks("operator");
-    let mut lock = acquired(&holders, LEASE).await;
-    let version = seen(&operators).await;
-    lock.checkpoint().await.unwrap();
-    let break_it = async || operators.break_lock("k", &version, "a mistake").await.unwrap();
-
-    assert_eq!(break_it().await, ReleaseOutcome::AlreadyGone, "renewed");
-    lock.checkpoint().await.unwrap();
-    lock.release().await.unwrap();
-    assert_eq!(break_it().await, ReleaseOutcome::AlreadyGone, "released");
-    let _next = acquired(&holders, LEASE).await;
-    assert_eq!(break_it().await, ReleaseOutcome::AlreadyGone, "acquired by the next");
-    table.delete("k");
-    assert_eq!(break_it().await, ReleaseOutcome::AlreadyGone, "deleted");
-    assert!(table.row("k").is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,55 +105,6 @@ async fn a_lock_that_was_released_meanwhile_is_free_and_says_nothing_of_a_break(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_break_is_repeated_when_its_answer_was_lost() {
-    for fault in Fault::applied_unheard().into_iter().chain(Fault::not_applied()) {
-        let _case = case(format!("{fault:?}"));
-        let table = Table::new();
-        let (holder, operator) = (table.process(), table.process());
-        let lock = acquired(&holder.locks("holder"), LEASE).await;
-        let operators = operator.locks("operator");
-        let version = seen(&operators).await;
-        operator.next([fault]);
-
-        assert_eq!(operators.break_lock("k", &version, "gone").await.unwrap(), ReleaseOutcome::Released);
-
-        assert!(table.is_released("k"));
-        let _ = lock.save();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_break_whose_answer_was_lost_is_unknown_when_the_row_has_changed_since() {
-    for fault in Fault::applied_unheard() {
-        for acquired_by_next in [true, false] {
-            let _case = case(format!("{fault:?}, acquired by the next: {acquired_by_next}"));
-            let table = Table::new();
-            let operator = table.process();
-            let (operators, others) = (operator.locks("operator"), table.process().locks("next"));
-            let _ = acquired(&table.process().locks("holder"), LEASE).await.save();
-            let version = seen(&operators).await;
-            operator.next([fault.clone()]);
-            let meanwhile = async {
-                until("the lock is released", || table.is_released("k")).await;
-                if acquired_by_next {
-                    Some(acquired(&others, LEASE).await)
-                } else {
-                    table.delete("k");
-                    None
-                }
-            };
-
-            let (broken, next) = tokio::join!(operators.break_lock("k", &version, "gone"), meanwhile);
-
-            assert_eq!(broken.unwrap_err().kind(), ErrorKind::Unknown);
-            if let Some(mut next) = next {
-                next.checkpoint().await.unwrap();
-            }
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_late_copy_of_a_break_changes_nothing() {
     let table = Table::new();
     let (holder, operator) = (table.process(), table.process());
@@ -191,18 +121,6 @@ async fn a_late_copy_of_a_break_changes_nothing() {
     let mut next = acquired(&holders, LEASE).await;
     assert!(!table.replay(&sent[0]), "while the next holder has it");
     next.checkpoint().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_dead_lock_of_another_client_can_be_broken() {
-    let table = Table::new();
-    let locks = table.process().locks("me");
-    table.put_java_row("k", "00000000-0000-0000-0000-000000000001", LEASE);
-    let version = seen(&locks).await;
-
-    assert_eq!(locks.break_lock("k", &version, "its host is gone").await.unwrap(), ReleaseOutcome::Released);
-
-    let _ = acquired(&locks, LEASE).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -326,19 +244,4 @@ async fn a_break_keeps_the_ttl_of_idempotent_work() {
 
     assert!(table.number("once/order", "expiresAt") * 1000 >= table.number("once/order", "keptUntilAt"));
     drop(attempt);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_break_leaves_a_stored_outcome_alone() {
-    let table = Table::new();
-    let locks = table.process().locks("me");
-    let started = locks.once("order").lease(LEASE).start::<u8>().await.unwrap();
-    let Started::Attempt(attempt) = started else { panic!("{started:?}") };
-    attempt.complete(&7).await.unwrap();
-    let row = table.row("once/order").unwrap();
-    let seen = table.attribute("once/order", "recordVersionNumber").unwrap();
-
-    assert_eq!(locks.break_lock("once/order", &seen, "gone").await.unwrap(), ReleaseOutcome::AlreadyGone);
-
-    assert_eq!(table.row("once/order").unwrap(), row);
 }

@@ -47,18 +47,6 @@ async fn the_holder_of_a_frozen_lock_may_finish_and_nobody_is_granted_it_then() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_lock_is_not_taken_over_from_a_dead_holder() {
-    let table = Table::new();
-    let (operators, other) = (table.process().locks("operator"), table.process().locks("other"));
-    let _ = acquired(&table.process().locks("holder"), LEASE).await.save();
-    operators.freeze("k", WHY).await.unwrap();
-    tokio::time::sleep(LEASE * 3).await;
-    assert_eq!(refused(&other, "k").await.as_deref(), Some(WHY));
-    operators.thaw("k").await.unwrap();
-    let _ = acquired(&other, LEASE).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_freeze_between_the_look_and_the_takeover_is_respected() {
     for released in [false, true] {
         let _case = case(format!("released: {released}"));
@@ -162,30 +150,6 @@ async fn a_release_that_deletes_the_row_keeps_a_frozen_one() {
     operators.thaw("k").await.unwrap();
     acquired(&locks, LEASE).await.release().delete_row().await.unwrap();
     assert!(table.row("k").is_none());
-    // Refused because a copy renewed it, which is no reason to keep the row.
-    let lock = acquired(&locks, LEASE).await;
-    let copy = lock.to_saved();
-    tokio::time::sleep(secs(1)).await;
-    let _ = locks.resume(copy).await.unwrap().save();
-    process.take_sent();
-    lock.release().delete_row().await.unwrap();
-    assert_eq!(process.take_operations(), ["DeleteItem", "DeleteItem"]);
-    assert!(table.row("k").is_none());
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_is_refused_by_a_frozen_lock_looks_again_when_its_holder_can_be_dead_and_not_before_ten_seconds() {
-    let table = Table::new();
-    let (operators, other) = (table.process().locks("operator"), table.process().locks("other"));
-    for (lease, least, most) in [(secs(60), 59, 62), (secs(1), 10, 10)] {
-        let lock = acquired(&table.process().locks("holder"), lease).await;
-        operators.freeze("k", WHY).await.unwrap();
-        let tried = other.try_acquire("k").lease(LEASE).await.unwrap();
-        let retry_after = tried.held().unwrap().retry_after;
-        assert!((secs(least)..=secs(most)).contains(&retry_after), "{retry_after:?}");
-        lock.release().await.unwrap();
-        operators.thaw("k").await.unwrap();
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -237,30 +201,6 @@ async fn a_change_that_arrives_after_the_next_one_was_answered_is_refused() {
     let thaw = lost.take_sent().pop().unwrap();
     second.freeze("k", WHY).await.unwrap();
     assert!(!table.replay(&thaw));
-}
-
-#[tokio::test(start_paused = true)]
-async fn each_change_is_repeated_when_its_answer_was_lost() {
-    for fault in Fault::applied_unheard().into_iter().chain(Fault::not_applied()) {
-        for has_row in [true, false] {
-            let _case = case(format!("{fault:?}, a row: {has_row}"));
-            let table = Table::new();
-            let process = table.process();
-            let (operators, other) = (process.locks("operator"), table.process().locks("other"));
-            if has_row {
-                acquired(&other, LEASE).await.release().await.unwrap();
-            }
-            // The look, then the write.
-            let lost = || [Fault::None, fault.clone()];
-            process.next(lost());
-            operators.freeze("k", WHY).await.unwrap();
-            assert_eq!(refused(&other, "k").await.as_deref(), Some(WHY));
-            process.clear();
-            process.next(lost());
-            assert_eq!(operators.thaw("k").await.unwrap(), ThawOutcome::Thawed);
-            let _ = acquired(&other, LEASE).await;
-        }
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -394,26 +334,6 @@ async fn a_reason_that_somebody_wrote_by_hand_counts_and_can_be_thawed() {
     assert_eq!(refused(&locks, "k").await.as_deref(), Some("by hand"));
     assert_eq!(locks.thaw("k").await.unwrap(), ThawOutcome::Thawed);
     let _ = acquired(&locks, LEASE).await;
-}
-
-/// Whoever wrote such a time by hand, no late copy of a change may be applied after the next one.
-#[tokio::test(start_paused = true)]
-async fn a_change_that_no_later_one_could_follow_is_refused() {
-    let table = Table::new();
-    let locks = table.process().locks("me");
-    acquired(&locks, LEASE).await.release().await.unwrap();
-    for last in [u64::MAX - 1, u64::MAX] {
-        table.set("k", json!({ "freezeChangedAt": { "N": last.to_string() } }));
-        let row = table.row("k");
-        for error in [locks.freeze("k", WHY).await.unwrap_err(), locks.thaw("k").await.unwrap_err()] {
-            assert_eq!(error.kind(), ErrorKind::InvalidRecord, "{error}");
-            assert!(error.to_string().contains("freezeChangedAt"), "{error}");
-        }
-        assert_eq!(table.row("k"), row);
-    }
-    table.set("k", json!({ "freezeChangedAt": { "N": (u64::MAX - 2).to_string() } }));
-    locks.freeze("k", WHY).await.unwrap();
-    assert_eq!(refused(&locks, "k").await.as_deref(), Some(WHY));
 }
 
 #[tokio::test(start_paused = true)]

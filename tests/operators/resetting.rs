@@ -3,7 +3,7 @@
 use crate::LEASE;
 use lambda_lock::once::{Attempt, Once, OnceState, ResetOutcome, Started};
 use lambda_lock::{ErrorKind, LockClient};
-use lambda_lock_testkit::{Fault, Table, case, millis, until};
+use lambda_lock_testkit::{Fault, Table, case, millis};
 
 async fn attempt(once: Once<'_>) -> Attempt {
     let Started::Attempt(attempt) = once.start::<u32>().await.unwrap() else { panic!("it has an outcome") };
@@ -56,60 +56,6 @@ async fn a_late_copy_of_its_start_does_not_begin_what_an_operator_has_reset_whos
     operator.locks("operator").once("w").reset("the customer was created").await.unwrap();
     assert!(!table.replay(&sent[0]));
     assert!(table.is_released("once/w"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn only_work_that_failed_for_good_can_be_reset() {
-    let table = Table::new();
-    let locks = table.process().locks("me");
-    let reset = async || locks.once("w").reset("a mistake").await.unwrap();
-    assert_eq!(reset().await, ResetOutcome::NotFailed, "never requested");
-    let open = attempt(locks.once("w").lease(LEASE)).await;
-    let row = table.row("once/w");
-    assert_eq!(reset().await, ResetOutcome::NotFailed, "in progress");
-    assert_eq!(table.row("once/w"), row);
-    open.complete(&1_u32).await.unwrap();
-    let row = table.row("once/w");
-    assert_eq!(reset().await, ResetOutcome::NotFailed, "done");
-    assert_eq!(table.row("once/w"), row);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_reset_is_repeated_when_its_answer_was_lost() {
-    for fault in Fault::applied_unheard().into_iter().chain(Fault::not_applied()) {
-        let _case = case(format!("{fault:?}"));
-        let table = Table::new();
-        let operator = table.process();
-        let operators = operator.locks("operator");
-        failed(&table.process().locks("worker")).await;
-        // The look, then the write.
-        operator.next([Fault::None, fault]);
-
-        assert_eq!(operators.once("w").reset("again").await.unwrap(), ResetOutcome::Open);
-
-        attempt(operators.once("w").payload(&7).lease(LEASE)).await.complete(&1_u32).await.unwrap();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_reset_whose_answer_was_lost_is_unknown_when_the_next_attempt_has_begun_since() {
-    for fault in Fault::applied_unheard() {
-        let _case = case(format!("{fault:?}"));
-        let table = Table::new();
-        let (operator, workers) = (table.process(), table.process().locks("worker"));
-        let operators = operator.locks("operator");
-        failed(&workers).await;
-        operator.next([Fault::None, fault]);
-        let meanwhile = async {
-            until("the work is released", || table.is_released("once/w")).await;
-            attempt(workers.once("w").payload(&7).lease(LEASE)).await
-        };
-
-        let (reset, next) = tokio::join!(operators.once("w").reset("again"), meanwhile);
-
-        assert_eq!(reset.unwrap_err().kind(), ErrorKind::Unknown);
-        next.complete(&1_u32).await.unwrap();
-    }
 }
 
 #[tokio::test(start_paused = true)]
