@@ -167,21 +167,6 @@ async fn the_releases_of_a_workflow_and_of_several_locks_tell_it_too() {
     assert_eq!(next.iter().map(|next| (next.key.key(), next.ticket)).collect::<Vec<_>>(), [("k", 2)]);
 }
 
-/// Those who are still in line look by themselves.
-#[tokio::test(start_paused = true)]
-async fn a_release_tells_nothing_when_all_who_slept_have_been_served() {
-    let (table, [holder, one, ..]) = stage();
-    let (locks, sleeper) = (holder.locks("holder"), one.locks("one"));
-    let lock = acquired(&locks, LEASE).await;
-    asks(&sleeper).await;
-    for (served, expected) in [("0", Some((1, 1))), ("1", None), ("2", None)] {
-        table.set("k", json!({ "lastTicket": { "N": "3" }, "servedTicket": { "N": served } }));
-        let told = locks.release(lock.to_saved()).with_sleeper().await.unwrap().1;
-        assert_eq!(told.map(|told| (told.ticket, told.last)), expected, "{served}");
-    }
-    drop(lock);
-}
-
 /// Nobody wakes its caller for that ticket.
 #[tokio::test(start_paused = true)]
 async fn a_place_that_was_passed_is_given_up_for_another_one_while_the_lock_is_held() {

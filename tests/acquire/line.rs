@@ -270,20 +270,6 @@ async fn whoever_takes_a_deserted_lock_ends_the_line_with_its_grant() {
     drop(lock);
 }
 
-/// Nobody was granted anything by it.
-#[tokio::test(start_paused = true)]
-async fn a_ticket_whose_response_was_lost_leaves_no_outcome_unknown() {
-    for fault in Fault::applied_unheard().into_iter().chain(Fault::not_applied()) {
-        let _case = case(format!("{fault:?}"));
-        let (_table, [holder, one, ..]) = stage();
-        let _lock = acquired(&holder.locks("holder"), LEASE).await;
-        one.next([Fault::None, fault]);
-        let budget = one.budget(secs(4)).reserve(millis(500));
-        let error = one.locks("one").acquire("k").within(&budget).lease(LEASE).in_turn().await.unwrap_err();
-        assert!(error.held().is_some(), "{error}");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_holder_reclaims_its_own_lock_whoever_is_in_line() {
     let (_table, [holder, one, ..]) = stage();
@@ -416,19 +402,6 @@ async fn impossible_counters_delay_callers_and_keep_nobody_from_the_lock() {
             drop(two);
         }
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn nobody_takes_a_ticket_of_a_lock_that_is_frozen_and_free() {
-    let (table, [process, one, ..]) = stage();
-    let locks = process.locks("operator");
-    acquired(&locks, LEASE).await.release().await.unwrap();
-    locks.freeze("k", "a migration").await.unwrap();
-    let waiter = waiting(&one, "one");
-    sleep(secs(20)).await;
-    assert_eq!(table.attribute("k", "lastTicket"), None);
-    locks.thaw("k").await.unwrap();
-    waiter.await.unwrap().1.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -51,19 +51,6 @@ async fn a_row_that_is_no_lock_record_is_reported_and_never_overwritten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_malformed_row_of_ours_is_reported_by_renewal_and_release_too() {
-    let table = Table::new();
-    let locks = table.process().locks("me");
-    let mut lock = acquired(&locks, LEASE).await;
-    table.set("k", json!({"leaseDuration": {"S": "a while"}, "recordVersionNumber": {"S": "ll1-odd"}}));
-
-    let row = table.row("k");
-    assert!(lock.checkpoint().await.unwrap_err().is_invalid_record());
-    assert!(lock.release().await.unwrap_err().is_invalid_record());
-    assert_eq!(table.row("k"), row);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_free_row_of_ours_whose_token_is_no_number_is_an_invalid_record() {
     let table = Table::new();
     let process = table.process();

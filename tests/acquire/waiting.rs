@@ -1,6 +1,6 @@
 //! Waiting for a lock: how long, and with which result.
 
-use crate::{LEASE, refused};
+use crate::LEASE;
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, case, millis, secs};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -66,81 +66,6 @@ mod waiting_ends_in_time_also_for_a_process_that_is_frozen_or_whose_clock_is_set
 
         disturbed.await.unwrap();
         lock.release().await.unwrap();
-    }
-}
-
-/// Rows that an acquire would take, and a client that is throttled after its first request.
-mod a_lock_that_this_call_would_take_is_never_reported_as_held {
-    use super::*;
-
-    fn throttled() -> Vec<Fault> {
-        vec![Fault::throttled(); 500]
-    }
-
-    /// The first request finds the row. The requests that would take it are throttled.
-    fn throttled_after_one() -> impl Iterator<Item = Fault> {
-        [Fault::None].into_iter().chain(throttled())
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_released_row_of_a_peer() {
-        let table = Table::new();
-        let process = table.process();
-        table.put_java_row("k", "v1", LEASE);
-        table.set("k", json!({"isReleased": {"S": "1"}}));
-        process.next(throttled_after_one());
-
-        let error = process.locks("two").try_acquire("k").lease(LEASE).await.expect_err("it was throttled");
-
-        assert!(error.is_unavailable(), "{error}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_row_that_was_released_in_the_future() {
-        let table = Table::new();
-        let (one, two) = (table.process(), table.process());
-        one.clock.jump_wall(1_500);
-        acquired(&one.locks("one"), LEASE).await.release().await.unwrap();
-        two.next(throttled_after_one());
-
-        let error = two.locks("two").try_acquire("k").lease(LEASE).await.expect_err("it was throttled");
-
-        assert!(error.is_unavailable(), "{error}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_holder_that_is_dead_by_what_was_carried() {
-        let table = Table::new();
-        let process = table.process();
-        let locks = process.locks("two");
-        table.put_java_row("k", "v1", LEASE);
-        let seen = refused(&locks).await.and_waited(secs(60));
-        process.next(throttled_after_one());
-
-        let tried = locks.try_acquire("k").lease(LEASE).observation(seen).await;
-
-        let error = tried.expect_err("it was throttled");
-        assert!(error.is_unavailable(), "{error}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_holder_that_dies_while_the_call_waits() {
-        let table = Table::new();
-        let process = table.process();
-        table.put_java_row("k", "v1", secs(3));
-        let network = process.clone();
-        let brown_out = tokio::spawn(async move {
-            // The lease and 5 % of it end a moment later.
-            sleep(millis(3_100)).await;
-            network.next(throttled());
-        });
-        let budget = process.budget(secs(60)).reserve(secs(50));
-
-        let waited = process.locks("two").acquire("k").within(&budget).await;
-
-        brown_out.await.unwrap();
-        let error = waited.expect_err("it was throttled");
-        assert!(error.is_unavailable(), "{error}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Case;
 use crate::row::{Row, Wrote, saved};
-use crate::script::{Says, Script};
+use crate::script::{BEGIN, Says, Script};
 use crate::words::{at, state};
 use Says::{
     Applied, AppliedTo, AppliedWithoutRow, Denied, Invalid, Is, NoResponse, NoRow, Refused, RefusedWithoutRow,
@@ -145,6 +145,21 @@ pub(crate) fn cases() -> Vec<Case> {
         of("throttled until the time is over", options(), says([Throttled, Throttled]).time(50)),
         of("throttled, and then held", options(), says([Throttled, Refused(Row::held())])),
         of("throttled, and then without a response", options(), says([Throttled, NoResponse, NoRow, Applied])),
+        of(
+            "free, of a peer, and throttled until the time is over",
+            options(),
+            says([Refused(Row::by(Wrote::Peer).released()), Throttled]).time(30),
+        ),
+        of(
+            "free, by a clock that is ahead, and throttled until the time is over",
+            options(),
+            says([Refused(Row::free().number("leaseEndsAt", BEGIN + 500)), Throttled]).time(30),
+        ),
+        of(
+            "dead by observation, and throttled until the time is over",
+            has_observed(&Row::held(), 60_000),
+            says([Refused(Row::held()), Throttled]).time(30),
+        ),
         of(
             "throttled until the time is over, after no response",
             options(),

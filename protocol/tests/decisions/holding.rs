@@ -213,6 +213,11 @@ fn releases() -> Vec<Case> {
             wakes(),
             says([AppliedTo(own(0).released().line(4, 4).number("lastSleeper", 3))]),
         ),
+        with(
+            "a release that wakes nobody, because those who slept have been served",
+            wakes(),
+            says([AppliedTo(own(0).released().line(9, 3).number("lastSleeper", 3))]),
+        ),
         with("a release whose response shows no row", wakes(), says([AppliedWithoutRow])),
         of("a release that was not to wake", says([AppliedTo(in_line(own(0).released()))])),
         of("a release that is refused by another grant", says([Refused(Row::held())])),

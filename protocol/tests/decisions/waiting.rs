@@ -36,11 +36,21 @@ pub(crate) fn cases() -> Vec<Case> {
             out_of_turn(),
             says([Refused(Row::held().number("leaseEndsAt", BEGIN - 1_990)), Applied]).waits(5_000),
         ),
+        of(
+            "waits until the holder is dead, and is throttled until the time is over",
+            out_of_turn(),
+            says([Refused(Row::held().number("leaseEndsAt", BEGIN - 1_990)), Throttled]).waits(5_000).time(60),
+        ),
         of("waits for a row that is deleted", out_of_turn(), says([Refused(Row::held()), NoRow, Applied]).waits(5_000)),
         of(
             "waits for a frozen lock",
             out_of_turn(),
             says([Refused(Row::free().frozen()), Is(Row::free()), Applied]).waits(5_000),
+        ),
+        of(
+            "takes no ticket of a lock that is frozen and free",
+            at_once(),
+            says([Refused(Row::free().frozen()), Is(Row::free().frozen()), Is(Row::free()), Applied]).waits(5_000),
         ),
         of(
             "takes a ticket at once",
