@@ -1,9 +1,8 @@
 //! Commit under several locks: the caller's writes and those of all locks in one transaction.
 
-use crate::{BELIEVED, acquired, cancelled, content, operations, released};
+use crate::{BELIEVED, acquired, cancelled, operations, released};
 use lambda_lock::CommitOutcome;
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, applied, case, counted, granted, millis, secs};
-use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 #[tokio::test(start_paused = true)]
@@ -49,44 +48,6 @@ async fn a_holder_that_lost_one_lock_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_was_applied_unheard_is_sent_again_as_the_same_transaction() {
-    for fault in Fault::applied_unheard().into_iter().chain(Fault::not_applied()) {
-        let _case = case(format!("{fault:?}"));
-        let table = Table::new();
-        let process = table.process();
-        let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
-        process.take_sent();
-        process.next([fault]);
-
-        set.commit([counted("o-1")]).await.unwrap();
-
-        let sent = process.take_sent();
-        assert!(sent.len() == 2 && content(&sent[0]) == content(&sent[1]));
-        assert_eq!(applied(&table, "o-1"), 1);
-        set.release().await.unwrap();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_conflict_is_answered_by_the_same_transaction() {
-    let table = Table::new();
-    let process = table.process();
-    let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
-    process.take_sent();
-    process.next([
-        cancelled(&["None", "None", "TransactionConflict"]),
-        cancelled(&["TransactionConflict", "None", "None"]),
-    ]);
-
-    set.commit([counted("o-1")]).await.unwrap();
-
-    let sent = process.take_sent();
-    assert!(sent.len() == 3 && content(&sent[0]) == content(&sent[1]) && content(&sent[1]) == content(&sent[2]));
-    assert_eq!(applied(&table, "o-1"), 1);
-    set.release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_commit_of_unknown_outcome_is_settled_by_any_of_the_rows() {
     for (fault, outcome, count) in
         [(Fault::NeverAnswers, CommitOutcome::Applied, 1), (Fault::BlackHole, CommitOutcome::NotApplied, 0)]
@@ -111,26 +72,6 @@ async fn a_commit_of_unknown_outcome_is_settled_by_any_of_the_rows() {
         assert_eq!(applied(&table, "o-1"), count + 1);
         set.release().await.unwrap();
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_copy_that_renewed_one_lock_is_adopted() {
-    let table = Table::new();
-    let process = table.process();
-    let locks = process.locks("me");
-    let mut set = acquired(&locks, ["a", "b"]).await;
-    let copy = set.to_saved();
-    sleep(secs(1)).await;
-    let mut copy = table.process().locks("me").resume_all(copy).lease(secs(40)).await.unwrap();
-    copy.checkpoint().await.unwrap();
-    process.take_sent();
-
-    set.commit([counted("o-1")]).await.unwrap();
-
-    assert_eq!(operations(&process), ["TransactWriteItems"; 2]);
-    assert_eq!(applied(&table, "o-1"), 1);
-    std::mem::forget(copy);
-    set.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,24 +152,6 @@ async fn a_row_that_a_copy_has_written_since_does_not_hide_the_outcome_of_the_ot
 
     std::mem::forget(copy);
     set.release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_row_that_is_no_lock_record_does_not_hide_that_another_lock_is_lost() {
-    let table = Table::new();
-    let process = table.process();
-    let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
-    process.next([Fault::BlackHole]);
-
-    let (committed, ()) = tokio::join!(set.commit([counted("o-1")]), async {
-        sleep(millis(500)).await;
-        table.set("a", json!({"recordVersionNumber": {"N": "1"}}));
-        table.set("b", json!({"recordVersionNumber": {"S": "another"}, "ownerName": {"S": "other"}}));
-    });
-
-    let error = committed.unwrap_err();
-    assert!(error.is_lost() && error.to_string().contains("the lock b is no longer ours"), "{error}");
-    assert_eq!(applied(&table, "o-1"), 0);
 }
 
 #[tokio::test(start_paused = true)]

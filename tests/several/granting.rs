@@ -1,7 +1,7 @@
 //! Free locks are granted together by one transaction.
 
 use crate::{BELIEVED, LEASE, acquired, conflict, held_by_another, operations, released, tokens};
-use lambda_lock::{ReleaseAllOutcome, TryAcquiredAll};
+use lambda_lock::ReleaseAllOutcome;
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, granted, secs};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -49,23 +49,6 @@ async fn locks_that_were_held_before_are_granted_with_a_larger_token() {
     assert!(second.fencing_token() > token + 1);
     assert_eq!(tokens(&table, &["a", "b", "new"]), [second.fencing_token(); 3]);
     second.release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_token_that_is_ahead_of_the_clock_costs_one_more_request() {
-    let table = Table::new();
-    let process = table.process();
-    let locks = process.locks("me");
-    acquired(&locks, ["a", "b"]).await.release().await.unwrap();
-    table.set("b", json!({"fencingToken": {"N": "9000000000000000000"}}));
-    process.take_sent();
-
-    let set = acquired(&locks, ["a", "b"]).await;
-
-    assert_eq!(operations(&process), ["TransactWriteItems"; 2]);
-    assert_eq!(set.fencing_token(), 9_000_000_000_000_000_001);
-    assert_eq!(tokens(&table, &["a", "b"]), [set.fencing_token(); 2]);
-    set.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,22 +126,6 @@ async fn a_client_with_a_prefix_puts_it_before_each_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_owner_reclaims_its_own_set_and_nobody_elses() {
-    let table = Table::new();
-    let locks = table.process().locks("me");
-    let first = locks.try_acquire_all(["a", "b"]).lease(LEASE).owner("task-1").await.unwrap().granted().unwrap();
-    let token = first.fencing_token();
-    std::mem::forget(first);
-
-    let other = locks.try_acquire_all(["a", "b"]).lease(LEASE).owner("task-2").reclaim_own().await.unwrap();
-    assert!(matches!(other, TryAcquiredAll::Blocked(_)));
-    let again = locks.try_acquire_all(["a", "b"]).lease(LEASE).owner("task-1").reclaim_own().await.unwrap();
-    let again = again.granted().unwrap();
-    assert!(again.fencing_token() > token);
-    again.release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn single_locks_are_made_of_a_set() {
     let table = Table::new();
     let locks = table.process().locks("me");
@@ -173,20 +140,6 @@ async fn single_locks_are_made_of_a_set() {
     b.checkpoint().await.unwrap();
     assert_eq!(released(&table, &["a", "b"]), [true, false]);
     b.release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_conflict_is_answered_by_a_new_attempt() {
-    let table = Table::new();
-    let process = table.process();
-    process.next([conflict(), conflict()]);
-
-    let set = acquired(&process.locks("me"), ["a", "b"]).await;
-
-    let ids: Vec<_> =
-        process.take_sent().iter().map(|sent| crate::content(sent)["ClientRequestToken"].clone()).collect();
-    assert!(ids.len() == 3 && ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2], "{ids:?}");
-    set.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

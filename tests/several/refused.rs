@@ -59,19 +59,6 @@ async fn an_observation_of_each_lock_counts_in_the_next_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_that_is_no_lock_record_is_reported_and_nothing_is_written() {
-    let table = Table::new();
-    let process = table.process();
-    table.put(json!({"key": {"S": "b"}, "title": {"S": "not a lock"}}));
-
-    let error = process.locks("me").try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap_err();
-
-    assert!(error.is_invalid_record() && error.to_string().contains("the row key=\"b\""), "{error}");
-    assert_eq!(operations(&process), ["TransactWriteItems"]);
-    assert_eq!(table.row("a"), None);
-}
-
-#[tokio::test(start_paused = true)]
 async fn only_conflicts_are_no_proof_that_anybody_holds_a_lock() {
     for faults in
         [vec![conflict(); 200], vec![cancelled(&["None", "ThrottlingError"]); 200], vec![Fault::throttled(); 200]]

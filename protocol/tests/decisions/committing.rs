@@ -360,6 +360,10 @@ fn settlements() -> Vec<Case> {
             "an outcome with writes, without a response, which was stored",
             says([NoResponse, refused(settled())]),
         ),
+        with_writes(
+            "an outcome with writes that was refused for now, and stored by a late copy",
+            says([Throttled, refused(settled())]),
+        ),
         with_writes("an outcome with writes that is refused by another outcome", says([refused(by_another())])),
         with_writes(
             "an outcome with writes, whose transaction DynamoDB still recognises",
@@ -375,6 +379,16 @@ fn sets() -> Vec<Case> {
     let ours = || Row::by(Wrote::Attempt(2)).owner("me");
     vec![
         of("a commit under two locks", says([Applied])),
+        of("a commit under two locks without a response", says([NoResponse, Applied])),
+        of("a commit under two locks that conflicts", says([Throttled, Applied])),
+        of(
+            "a commit under two locks that is refused by a copy of both",
+            says([RefusedBy(vec![(0, own(90)), (1, own(91))]), Applied]),
+        ),
+        of(
+            "a commit under two locks without a response, of which one is lost and one is no lock record",
+            says([NoResponse, RefusedBy(vec![(0, broken()), (1, Row::held())])]),
+        ),
         of("a commit under two locks, of which one is lost", says([RefusedBy(vec![(1, Row::held())])])),
         of(
             "a commit under two locks, which are both lost",

@@ -101,6 +101,11 @@ fn renewals() -> Vec<Case> {
             says([Refused(own(90)), Refused(own(91)), Refused(own(92)), Applied]),
         ),
         of(
+            "a renewal that is refused until the time is over",
+            holding(),
+            says([Refused(own(90)), Refused(own(91))]).time(20),
+        ),
+        of(
             "a renewal whose row cannot be read after no response",
             holding(),
             says([NoResponse, RefusedWithoutRow, Denied]),
