@@ -1,12 +1,9 @@
 //! Effects in the completing transaction are applied exactly once.
 
 use crate::{ROW, attempt, next_attempt, once, refused, replayed, unheard_or_lost};
-use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
 use lambda_lock::Error;
 use lambda_lock::once::{Attempt, Outcome};
 use lambda_lock_testkit::{Fault, Table, applied, case, counted, millis};
-use serde_json::json;
-use std::time::Duration;
 use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
@@ -85,33 +82,6 @@ async fn a_result_that_does_not_fit_is_refused_before_it_is_sent_and_the_work_is
     assert_eq!(third.number(), 3);
 
     third.complete(&large[..380 * 1024]).await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_result_that_is_applied_before_its_effects_are_reported_as_refused_counts() {
-    let table = Table::new();
-    let process = table.process();
-    let locks = process.locks("me");
-    // The effects fail while the guard row exists.
-    table.put(json!({"key": {"S": "guard"}}));
-    let guarded = || {
-        let put = Put::builder().table_name("locks").item("key", AttributeValue::S("guard".to_owned()));
-        let put = put.condition_expression("attribute_not_exists(#pk)").expression_attribute_names("#pk", "key");
-        TransactWriteItem::builder().put(put.build().unwrap()).build()
-    };
-    let first = attempt(once(&locks)).await;
-    process.next([Fault::ArrivesLate(millis(1200)), Fault::Slow(Duration::ZERO), Fault::Slow(millis(500))]);
-    let rows = table.clone();
-    let removing = tokio::spawn(async move {
-        sleep(millis(1100)).await;
-        rows.delete("guard");
-    });
-
-    first.complete_with(&1, [guarded(), counted("effect")]).await.unwrap();
-
-    removing.await.unwrap();
-    assert_eq!(applied(&table, "effect"), 1);
-    assert_eq!(replayed(once(&locks)).await, 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use crate::{ROW, attempt, once, replayed, unheard_or_lost};
 use lambda_lock::Error;
 use lambda_lock::once::{Attempt, Outcome};
-use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, applied, case, counted, millis, secs};
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, applied, case, counted, millis};
 use serde_json::Value;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -150,27 +150,4 @@ async fn work_that_was_released_is_begun_again_with_one_request() {
 
         second.complete(&1).await.unwrap();
     }
-}
-
-/// It was stored, kept for a second, and replaced by the next attempt before anybody heard of it.
-#[tokio::test(start_paused = true)]
-async fn an_outcome_that_may_have_been_stored_and_replaced_is_unknown() {
-    let table = Table::new();
-    let process = table.process();
-    let locks = process.locks("me");
-    let budget = process.budget(secs(60));
-    let first = attempt(locks.once("order-42").within(&budget).lease(secs(60)).keep_for(secs(1))).await;
-    process.next([vec![Fault::NeverAnswers], vec![Fault::BlackHole; 100]].concat());
-    let network = process.clone();
-    let next = tokio::spawn(async move {
-        sleep(secs(4)).await;
-        let next = attempt(once(&table.process().locks("next"))).await;
-        network.clear();
-        next
-    });
-
-    let error = first.complete(&1).await.unwrap_err();
-
-    next.await.unwrap().complete(&2).await.unwrap();
-    assert!(error.is_unknown(), "{error}");
 }

@@ -5,7 +5,6 @@
 mod attempts;
 mod effects;
 mod faults;
-mod late_copies;
 mod payloads;
 mod records;
 mod results;

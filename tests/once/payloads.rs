@@ -1,7 +1,7 @@
 //! Another payload for the same key is an error of the caller.
 
 use crate::{LEASE, ORDER, Order, ROW, attempt, once, replayed};
-use lambda_lock::{Budget, LockClient};
+use lambda_lock::Budget;
 use lambda_lock_testkit::{Table, case, millis, secs};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -9,66 +9,26 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::sleep;
 
-mod another_payload_is_a_mismatch_whatever_became_of_the_first {
-    use super::*;
-
-    async fn assert_mismatch(table: &Table, locks: &LockClient) {
-        let tampered = Order { amount: 1, ..ORDER };
-        sleep(millis(5)).await;
-        let before = table.row(ROW);
-
-        let error = once(locks).payload(&tampered).start::<Value>().await.unwrap_err();
-
-        assert!(error.is_payload_mismatch(), "{error}");
-        assert_eq!(table.row(ROW), before);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn while_it_is_running() {
+#[tokio::test(start_paused = true)]
+async fn another_payload_is_a_mismatch_whatever_became_of_the_first() {
+    for became in ["running", "crashed", "given back", "done", "failed"] {
+        let _case = case(became);
         let table = Table::new();
         let locks = table.process().locks("me");
         let first = attempt(once(&locks).payload(&ORDER)).await;
+        match became {
+            "given back" => drop(first.give_back().await.unwrap()),
+            "done" => first.complete(&1).await.unwrap(),
+            "failed" => first.fail(&1).await.unwrap(),
+            _ => drop(first),
+        }
+        sleep(if became == "crashed" { secs(100) } else { millis(5) }).await;
+        let before = table.row(ROW);
 
-        assert_mismatch(&table, &locks).await;
-        drop(first);
-    }
+        let error = once(&locks).payload(&Order { amount: 1, ..ORDER }).start::<Value>().await.unwrap_err();
 
-    #[tokio::test(start_paused = true)]
-    async fn after_it_crashed() {
-        let table = Table::new();
-        let locks = table.process().locks("me");
-        let crashed = attempt(once(&locks).payload(&ORDER)).await;
-        sleep(secs(100)).await;
-
-        assert_mismatch(&table, &locks).await;
-        drop(crashed);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn after_it_was_given_back() {
-        let table = Table::new();
-        let locks = table.process().locks("me");
-        attempt(once(&locks).payload(&ORDER)).await.give_back().await.unwrap();
-
-        assert_mismatch(&table, &locks).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn after_it_was_done() {
-        let table = Table::new();
-        let locks = table.process().locks("me");
-        attempt(once(&locks).payload(&ORDER)).await.complete(&1).await.unwrap();
-
-        assert_mismatch(&table, &locks).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn after_it_failed() {
-        let table = Table::new();
-        let locks = table.process().locks("me");
-        attempt(once(&locks).payload(&ORDER)).await.fail(&1).await.unwrap();
-
-        assert_mismatch(&table, &locks).await;
+        assert!(error.is_payload_mismatch(), "{error}");
+        assert_eq!(table.row(ROW), before);
     }
 }
 

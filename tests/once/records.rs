@@ -114,20 +114,6 @@ mod a_record_whose_time_is_over_is_as_if_it_had_never_been {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_has_just_expired_can_be_begun_by_the_caller_that_finds_it_free() {
-    let table = Table::new();
-    let locks = table.process().locks("me");
-    attempt(once(&locks).keep_for(secs(10))).await.give_back().await.unwrap();
-    // The record has expired by its own clock, but not by every clock within the bounds.
-    sleep(secs(11)).await;
-
-    let again = attempt(once(&locks).keep_for(secs(10))).await;
-
-    assert_eq!(again.number(), 2);
-    again.give_back().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_open_record_whose_time_is_over_is_forgotten_too_but_not_while_it_is_held() {
     let table = Table::new();
     let locks = table.process().locks("me");

@@ -3,7 +3,7 @@
 use crate::{DAY, LEASE, ORDER, attempt, once, replayed};
 use lambda_lock::Error;
 use lambda_lock::once::{Attempt, OnceState, Outcome, Started};
-use lambda_lock_testkit::{Fault, Process, Table, applied, case, counted, millis, secs};
+use lambda_lock_testkit::{Process, Table, applied, case, counted, millis, secs};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -74,29 +74,6 @@ async fn a_call_that_does_not_wait_or_waits_too_long_gets_the_holder() {
     assert!(budget.remaining().unwrap() <= secs(5), "waited for what the budget allows");
 
     first.give_back().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_call_that_waits_for_a_result_continues_over_a_bad_connection_until_its_time_is_over() {
-    let table = Table::new();
-    let (first, second) = (table.process(), table.process());
-    let doing = attempt(once(&first.locks("first"))).await;
-    let budget = second.budget(secs(60)).reserve(secs(10));
-    let network = second.clone();
-    let waiting = tokio::spawn(async move {
-        let locks = network.locks("second");
-        locks.once("order-42").within(&budget).start::<Value>().await
-    });
-    // A call that does not wait would have given up long before.
-    sleep(secs(10)).await;
-    for fault in [Fault::throttled(), Fault::RequestLost, Fault::BlackHole, Fault::Says(503, "")] {
-        second.next([fault]);
-        sleep(secs(2)).await;
-    }
-    doing.complete("the result").await.unwrap();
-    let started = waiting.await.unwrap().unwrap();
-
-    assert!(matches!(started, Started::Replayed(result) if result == "the result"));
 }
 
 #[tokio::test(start_paused = true)]

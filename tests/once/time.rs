@@ -9,27 +9,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// If wall clocks are not synchronised, a record must count at least as long as with synchronised clocks.
-#[tokio::test(start_paused = true)]
-async fn without_wall_clock_takeover_a_record_counts_for_no_shorter_time() {
-    let mut over = Vec::new();
-    for without in [false, true] {
-        let table = Table::new();
-        let process = table.process();
-        let builder = process.builder();
-        let builder = if without { builder.without_wall_clock_takeover() } else { builder };
-        let locks = builder.build().unwrap();
-        let work = || locks.once("w").lease(LEASE).keep_for(secs(60));
-        match work().start::<Value>().await.unwrap() {
-            Started::Attempt(attempt) => attempt.complete(&1).await.unwrap(),
-            Started::Replayed(_) => panic!("replayed"),
-        }
-        sleep(secs(61)).await;
-        over.push(matches!(work().start::<Value>().await.unwrap(), Started::Attempt(_)));
-    }
-    assert_eq!(over, [false, false], "whether the work is done again one second after its time");
-}
-
 /// Eight seconds pass before one reading of the clocks, and count from then on.
 #[derive(Debug)]
 struct JumpsAt {
