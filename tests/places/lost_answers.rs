@@ -1,52 +1,7 @@
 //! Requests without a response: no call takes two places, and none stays behind.
 
-use crate::{LEASE, granted, held_by_others};
+use crate::{LEASE, held_by_others};
 use lambda_lock_testkit::{Fault, Table, case, secs};
-
-fn held(table: &Table, places: usize) -> usize {
-    let is_held = |place: &usize| {
-        let key = format!("gateway/{place}");
-        table.row(&key).is_some() && !table.is_released(&key)
-    };
-    (0..places).filter(is_held).count()
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_place_of_unknown_outcome_is_read_before_another_one_is_tried() {
-    for fault in Fault::applied_unheard().into_iter().chain(Fault::not_applied()) {
-        let _case = case(format!("{fault:?}"));
-        let table = Table::new();
-        let process = table.process();
-        process.next([fault]);
-        let permit = granted(process.locks("me").semaphore("gateway", 9).try_acquire().lease(LEASE)).await;
-        assert_eq!(process.take_operations()[..2], ["UpdateItem", "GetItem"]);
-        assert_eq!(held(&table, 9), 1);
-        permit.release().await.unwrap();
-        assert_eq!(held(&table, 9), 0);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_place_that_is_left_is_released_before_the_call_ends() {
-    let table = Table::new();
-    held_by_others(&table, 0..3).await;
-    let process = table.process();
-    let locks = process.locks("me");
-    // The first place is held. Nobody hears of its refusal, and the row shows another holder.
-    process.next([Fault::NeverAnswers]);
-    let permit = granted(locks.semaphore("gateway", 4).try_acquire().lease(LEASE)).await;
-    let sent = process.sent();
-    let tried: Vec<_> =
-        sent.iter().filter(|sent| sent.operation == "UpdateItem").map(|sent| sent.body.clone()).collect();
-    let first = tried[0].split("gateway/").nth(1).unwrap()[..1].to_owned();
-    if permit.place().to_string() != first {
-        let releases =
-            tried.iter().filter(|body| body.contains(&format!("gateway/{first}")) && body.contains("SET isReleased"));
-        assert_eq!(releases.count(), 2, "at once, and at the end of the call: {tried:#?}");
-    }
-    assert_eq!(held(&table, 4), 4);
-    permit.release().await.unwrap();
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_never_hears_ends_as_unknown_within_its_budget() {

@@ -181,6 +181,12 @@ pub(crate) fn cases() -> Vec<Case> {
             says([NoResponse, NoResponse, NoResponse, Applied, Applied]).time(40),
         ),
         of(
+            "a place without a response, and the row shows this attempt",
+            options(),
+            says([NoResponse, Is(Row::by(Wrote::Attempt(1)).owner("me").token(8))]),
+        ),
+        of("a place without a response, and there is no row", options(), says([NoResponse, NoRow, Applied])),
+        of(
             "a place without a response, and the others are held",
             options(),
             says([NoResponse, Is(held()), Applied, all([held(), held(), held()]), Applied]),
