@@ -1,8 +1,8 @@
 //! Renewals keep the grant and its token, and never shorten a lease.
 
 use crate::{BELIEVED, LEASE};
-use lambda_lock::{Lock, ReleaseOutcome};
-use lambda_lock_testkit::{Fault, Process, ROUND_TRIP, Table, acquired, case, millis, secs};
+use lambda_lock::ReleaseOutcome;
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, case, millis, secs};
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::time::sleep;
 
@@ -174,13 +174,29 @@ async fn two_copies_that_renew_in_the_same_millisecond_never_write_the_same_vers
     a.release().await.unwrap();
 }
 
-mod a_renewal_after_one_that_changed_the_lease_takes_one_request_too {
-    use super::*;
-
+#[tokio::test(start_paused = true)]
+async fn a_renewal_after_one_that_changed_the_lease_takes_one_request_too() {
     const LONGER: Duration = secs(63);
-
-    async fn assert_renewed_with_one_request(mut lock: Lock, table: &Table, process: &Process) {
+    for changed_by in ["a renewal", "a renewal and a commit", "a resume", "a copy elsewhere"] {
+        let _case = case(changed_by);
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        let mut lock = acquired(&locks, LEASE).await;
+        match changed_by {
+            "a resume" => lock = locks.resume(lock.save()).lease(LONGER).await.unwrap(),
+            "a copy elsewhere" => {
+                let other = table.process().locks("other");
+                let _ = other.resume(lock.to_saved()).lease(LONGER).await.unwrap().save();
+                lock.checkpoint().await.unwrap();
+            }
+            _ => lock.renew().lease(LONGER).await.unwrap(),
+        }
+        if changed_by == "a renewal and a commit" {
+            lock.commit([]).await.unwrap();
+        }
         process.take_sent();
+
         for _ in 0..3 {
             lock.checkpoint().await.unwrap();
 
@@ -189,59 +205,9 @@ mod a_renewal_after_one_that_changed_the_lease_takes_one_request_too {
             // 63 s / 1.05
             assert_eq!(lock.remaining(), secs(60) - ROUND_TRIP);
         }
-
         lock.commit([]).await.unwrap();
         assert_eq!(process.take_operations(), ["TransactWriteItems"]);
-
         lock.release().await.unwrap();
         assert_eq!(process.take_writes_and_reads(), (1, 0));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn by_a_renewal() {
-        let table = Table::new();
-        let process = table.process();
-        let mut lock = acquired(&process.locks("me"), LEASE).await;
-
-        lock.renew().lease(LONGER).await.unwrap();
-
-        assert_renewed_with_one_request(lock, &table, &process).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn by_a_renewal_and_a_commit() {
-        let table = Table::new();
-        let process = table.process();
-        let mut lock = acquired(&process.locks("me"), LEASE).await;
-
-        lock.renew().lease(LONGER).await.unwrap();
-        lock.commit([]).await.unwrap();
-
-        assert_renewed_with_one_request(lock, &table, &process).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn by_a_resume() {
-        let table = Table::new();
-        let process = table.process();
-        let locks = process.locks("me");
-        let lock = acquired(&locks, LEASE).await;
-
-        let lock = locks.resume(lock.save()).lease(LONGER).await.unwrap();
-
-        assert_renewed_with_one_request(lock, &table, &process).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn by_a_copy_elsewhere() {
-        let table = Table::new();
-        let (process, other) = (table.process(), table.process());
-        let mut lock = acquired(&process.locks("me"), LEASE).await;
-        let copy = other.locks("other").resume(lock.to_saved()).lease(LONGER).await.unwrap();
-        let _ = copy.save();
-
-        lock.checkpoint().await.unwrap();
-
-        assert_renewed_with_one_request(lock, &table, &process).await;
     }
 }
