@@ -104,9 +104,9 @@ impl Failure {
             ),
             Failure::OutcomeUnknown if operation == Operation::Commit => format!(
                 "outcome unknown: DynamoDB gave no usable response in time, so the transaction under {locks} may \
-                 or may not have been applied; call settle_commit, or look at what it would have written"
+                 or may not have been applied; call resolve_commit, or look at what it would have written"
             ),
-            // No guard is left to call settle_commit on.
+            // No guard is left to call resolve_commit on.
             Failure::OutcomeUnknown if operation == Operation::CommitAndRelease => format!(
                 "outcome unknown: DynamoDB gave no usable response in time, so the transaction under {locks} may \
                  or may not have been applied; look at what it would have written"

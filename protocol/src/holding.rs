@@ -51,7 +51,7 @@ pub enum PendingCommit {
 
 impl PendingCommit {
     /// The outcome after a renewal replaced this version.
-    pub(crate) fn settled_by(self, replaced: Option<Version>, grant: Grant) -> Self {
+    pub(crate) fn resolved_by(self, replaced: Option<Version>, grant: Grant) -> Self {
         let PendingCommit::Sent(stamp) = self else { return self };
         match replaced.filter(|version| version.grant == grant) {
             Some(version) if version.stamp == stamp => PendingCommit::Applied,

@@ -151,7 +151,7 @@ impl SentRenewal {
             _ => None,
         };
         let grant = holding.newest.grant;
-        holding.pending = holding.pending.map(|commit| commit.settled_by(replaced, grant));
+        holding.pending = holding.pending.map(|commit| commit.resolved_by(replaced, grant));
         let until_end = now.until_end(self.started, self.now, self.ends_at_ms, &settings.clock_bounds);
         holding.validity = LeaseValidity::of(self.started, &self.lease, until_end, &settings.clock_bounds);
         holding.seen = self.stamp;

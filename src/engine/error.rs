@@ -112,7 +112,7 @@ pub enum ErrorKind {
     /// Retry the same call. All calls but a commit are safe to repeat. The outcome is unknown: DynamoDB may or may
     /// not have applied the request, because there was no usable response in time.
     ///
-    /// After a commit, call [`settle_commit`](crate::Lock::settle_commit) first. If its writes are sent again, they
+    /// After a commit, call [`resolve_commit`](crate::Lock::resolve_commit) first. If its writes are sent again, they
     /// may be applied twice. After [`commit_and_release`](crate::Lock::commit_and_release) no guard is left for that: read what
     /// they would have written.
     ///

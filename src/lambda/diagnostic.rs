@@ -11,7 +11,7 @@ use std::iter::successors;
 /// |---|---|---|
 /// | `LockHeld` | [`Held`](ErrorKind::Held) | retry later |
 /// | `LockLost` | [`Lost`](ErrorKind::Lost) | stop, do not write |
-/// | `LockUnknown` | [`Unknown`](ErrorKind::Unknown), [`Unavailable`](ErrorKind::Unavailable), [`OutOfTime`](ErrorKind::OutOfTime) | retry the same request; after a commit, [`settle_commit`](crate::Lock::settle_commit) first |
+/// | `LockUnknown` | [`Unknown`](ErrorKind::Unknown), [`Unavailable`](ErrorKind::Unavailable), [`OutOfTime`](ErrorKind::OutOfTime) | retry the same request; after a commit, [`resolve_commit`](crate::Lock::resolve_commit) first |
 /// | `WorkFailed` | [`Cancelled`](ErrorKind::Cancelled), [`CutShort`](ErrorKind::CutShort) | as the work demands |
 /// | `WorkFailedBefore` | [`FailedBefore`](ErrorKind::FailedBefore) | do not retry: an earlier attempt failed for good |
 /// | `InvalidRequest` | [`InvalidRequest`](ErrorKind::InvalidRequest), [`PayloadMismatch`](ErrorKind::PayloadMismatch) | fix the caller |

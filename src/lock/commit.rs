@@ -19,7 +19,7 @@ use std::pin::Pin;
 use tracing::Span;
 use tracing::field::Empty;
 
-/// The outcome of a commit whose response was lost, see [`Lock::settle_commit`].
+/// The outcome of a commit whose response was lost, see [`Lock::resolve_commit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CommitOutcome {
@@ -232,7 +232,7 @@ impl Lock {
     ///   and why. Nothing was applied. The guard relies on its lease as before.
     /// * [`Unknown`](crate::ErrorKind::Unknown): a request had no response, and nothing later shows whether it was applied. A
     ///   later refusal, such as a missing permission, does not change that. Do not commit the same writes
-    ///   again: [`settle_commit`](Lock::settle_commit) finds out whether they were applied.
+    ///   again: [`resolve_commit`](Lock::resolve_commit) finds out whether they were applied.
     /// * `Unavailable`: DynamoDB throttled the requests, or other transactions had the items, for the whole budget.
     ///   Nothing was applied.
     /// * `InvalidRequest`: there are more than 99 writes or more than 4 MB, one of them writes to the lock's own row,
@@ -254,7 +254,7 @@ impl Lock {
     /// that out.)
     ///
     /// # Cancel safety
-    /// If the future is dropped, everything may have been applied, or nothing. [`settle_commit`](Lock::settle_commit)
+    /// If the future is dropped, everything may have been applied, or nothing. [`resolve_commit`](Lock::resolve_commit)
     /// finds out which.
     pub fn commit(&mut self, writes: impl IntoIterator<Item = TransactWriteItem>) -> Commit<'_> {
         Commit::new(self, writes)
@@ -292,7 +292,7 @@ impl Lock {
         }
         if self.hold.holding.pending.is_some() {
             return Err(Invalid::new(format!(
-                "the outcome of the last commit under the lock {} is unknown: ask settle_commit first, so that its \
+                "the outcome of the last commit under the lock {} is unknown: ask resolve_commit first, so that its \
                  writes are not applied twice",
                 Named(self.key())
             ))
@@ -318,7 +318,7 @@ impl Lock {
     ///
     /// # Cancel safety
     /// It is cancel safe: call it again.
-    pub async fn settle_commit(&mut self) -> Result<CommitOutcome, Error> {
+    pub async fn resolve_commit(&mut self) -> Result<CommitOutcome, Error> {
         if let Some(PendingCommit::Sent(_)) = self.hold.holding.pending {
             self.checkpoint().await?;
         }
@@ -327,7 +327,7 @@ impl Lock {
             Some(PendingCommit::NotApplied) => Ok(CommitOutcome::NotApplied),
             Some(PendingCommit::Sent(_) | PendingCommit::Untold) => Ok(CommitOutcome::Indeterminate),
             None => Err(Invalid::new(format!(
-                "no commit under the lock {} is of unknown outcome: there is nothing to settle",
+                "no commit under the lock {} is of unknown outcome: there is nothing to resolve",
                 Named(self.key())
             ))
             .into()),

@@ -90,7 +90,7 @@ async fn a_commit_and_release_that_fails_says_whether_the_lock_may_still_be_held
 
             let said = error.to_string();
             assert!(error.is_unknown() == is_unknown && error.is_cancelled() != is_unknown, "{said}");
-            assert!(!said.contains("settle_commit") && said.contains("may be held") != is_released, "{said}");
+            assert!(!said.contains("resolve_commit") && said.contains("may be held") != is_released, "{said}");
             assert_eq!((error.may_be_held().len(), table.is_released("k")), (usize::from(!is_released), is_released));
         }
     }

@@ -186,7 +186,7 @@ async fn a_commit_that_is_dropped_during_the_renewal_for_a_clock_behind_is_known
 
     assert!(dropped.is_err(), "the renewal has no answer");
     process.clear();
-    assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Applied);
+    assert_eq!(lock.resolve_commit().await.unwrap(), CommitOutcome::Applied);
     assert_eq!(applied(&table, "o-1"), 1);
     lock.release().await.unwrap();
 }

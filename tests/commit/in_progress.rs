@@ -72,7 +72,7 @@ async fn a_transaction_that_stays_in_progress_is_unknown_after_few_requests_with
 }
 
 #[tokio::test(start_paused = true)]
-async fn settle_commit_waits_until_dynamodb_is_done_with_the_transaction() {
+async fn resolve_commit_waits_until_dynamodb_is_done_with_the_transaction() {
     for budget in [None, Some(30)] {
         let _case = case(format!("budget: {budget:?}"));
         let table = table();
@@ -80,7 +80,7 @@ async fn settle_commit_waits_until_dynamodb_is_done_with_the_transaction() {
         let mut lock = lock_in_limbo(&process, budget).await;
         timeout(millis(100), lock.commit([counted("o-1")])).await.unwrap_err();
 
-        assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Applied);
+        assert_eq!(lock.resolve_commit().await.unwrap(), CommitOutcome::Applied);
         assert_eq!(applied(&table, "o-1"), 1);
     }
 }

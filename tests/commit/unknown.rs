@@ -1,4 +1,4 @@
-//! A commit of unknown outcome: `settle_commit` finds out whether it was applied, and nothing is applied
+//! A commit of unknown outcome: `resolve_commit` finds out whether it was applied, and nothing is applied
 //! twice.
 
 use crate::{LEASE, applied, counted, lock_within, table};
@@ -22,7 +22,7 @@ async fn a_commit_of_unknown_outcome_is_settled_by_the_next_renewal() {
             process.next(faults.clone());
 
             let error = lock.commit([counted("o-1")]).await.unwrap_err();
-            assert!(error.is_unknown() && error.to_string().contains("settle_commit"), "{error}");
+            assert!(error.is_unknown() && error.to_string().contains("resolve_commit"), "{error}");
 
             process.take_sent();
             let again = lock.commit([counted("o-1")]).await.unwrap_err();
@@ -33,10 +33,10 @@ async fn a_commit_of_unknown_outcome_is_settled_by_the_next_renewal() {
                 let again = lock.commit([counted("o-1")]).await.unwrap_err();
                 assert!(again.is_invalid_request(), "not before the caller knows: {again}");
             }
-            assert_eq!(lock.settle_commit().await.unwrap(), outcome);
+            assert_eq!(lock.resolve_commit().await.unwrap(), outcome);
             assert_eq!(process.take_operations(), ["UpdateItem"]);
             assert_eq!(applied(&table, "o-1"), count);
-            assert!(lock.settle_commit().await.is_err(), "nothing is left to settle");
+            assert!(lock.resolve_commit().await.is_err(), "nothing is left to resolve");
 
             lock.commit([counted("o-2")]).await.unwrap();
             lock.release().await.unwrap();
@@ -45,14 +45,14 @@ async fn a_commit_of_unknown_outcome_is_settled_by_the_next_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_was_settled_as_not_applied_never_will_be() {
+async fn a_commit_that_was_resolved_as_not_applied_never_will_be() {
     let table = table();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;
     process.next([Fault::ArrivesLate(secs(10)), Fault::BlackHole, Fault::BlackHole]);
 
     assert!(lock.commit([counted("o-1")]).await.unwrap_err().is_unknown());
-    assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::NotApplied);
+    assert_eq!(lock.resolve_commit().await.unwrap(), CommitOutcome::NotApplied);
 
     sleep(secs(12)).await;
     assert_eq!(applied(&table, "o-1"), 0);
@@ -69,7 +69,7 @@ async fn a_commit_that_was_dropped_half_way_is_settled_too() {
     let dropped = tokio::time::timeout(millis(100), lock.commit([counted("o-1")]).into_future()).await;
 
     assert!(dropped.is_err());
-    assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Applied);
+    assert_eq!(lock.resolve_commit().await.unwrap(), CommitOutcome::Applied);
     lock.release().await.unwrap();
 }
 
@@ -140,9 +140,9 @@ async fn a_saved_lock_tells_what_became_of_its_commit_of_unknown_outcome_and_com
             };
 
             let error = lock.commit([counted("o-1")]).await.unwrap_err();
-            assert!(error.is_invalid_request(), "not before the first one is settled: {error}");
+            assert!(error.is_invalid_request(), "not before the first one is resolved: {error}");
 
-            assert_eq!(lock.settle_commit().await.unwrap(), outcome);
+            assert_eq!(lock.resolve_commit().await.unwrap(), outcome);
             assert_eq!(applied(&table, "o-1"), count);
             lock.commit([counted("o-2")]).await.unwrap();
             lock.release().await.unwrap();
@@ -151,7 +151,7 @@ async fn a_saved_lock_tells_what_became_of_its_commit_of_unknown_outcome_and_com
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_was_settled_elsewhere_by_a_clock_that_is_behind_is_not_applied_later() {
+async fn a_commit_that_was_resolved_elsewhere_by_a_clock_that_is_behind_is_not_applied_later() {
     let table = table();
     let (one, two) = (table.process(), table.process());
     let mut lock = acquired(&one.locks("one"), LEASE).await;
@@ -162,14 +162,14 @@ async fn a_commit_that_was_settled_elsewhere_by_a_clock_that_is_behind_is_not_ap
 
     let mut lock = two.locks("two").resume(lock.save()).await.unwrap();
 
-    assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::NotApplied);
+    assert_eq!(lock.resolve_commit().await.unwrap(), CommitOutcome::NotApplied);
     sleep(secs(12)).await;
     assert_eq!(applied(&table, "o-1"), 0, "the written lock knows the stamp of its commit");
     lock.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_can_never_be_settled_is_an_outcome_and_a_missing_response_is_an_error() {
+async fn a_commit_that_can_never_be_resolved_is_an_outcome_and_a_missing_response_is_an_error() {
     let table = table();
     let process = table.process();
     let mut lock = acquired(&process.locks("me"), LEASE).await;
@@ -180,12 +180,12 @@ async fn a_commit_that_can_never_be_settled_is_an_outcome_and_a_missing_response
     // There is no response again. The caller may retry as often as needed.
     for _ in 0..3 {
         process.next(vec![Fault::BlackHole; 10]);
-        assert!(lock.settle_commit().await.unwrap_err().is_unknown());
+        assert!(lock.resolve_commit().await.unwrap_err().is_unknown());
         process.clear();
     }
 
     let copy = table.process().locks("me").resume(lock.to_saved()).await.unwrap();
-    assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Indeterminate);
+    assert_eq!(lock.resolve_commit().await.unwrap(), CommitOutcome::Indeterminate);
     let _ = copy.save();
     lock.release().await.unwrap();
 }

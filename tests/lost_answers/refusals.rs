@@ -83,7 +83,7 @@ async fn a_rejected_repetition_does_not_hide_that_the_first_attempt_may_have_bee
 
         let committed = lock.commit([counted("o-1")]).await.unwrap_err();
         process.clear();
-        assert_eq!(lock.settle_commit().await.unwrap(), CommitOutcome::Applied);
+        assert_eq!(lock.resolve_commit().await.unwrap(), CommitOutcome::Applied);
 
         process.next(faults());
         let released = lock.release().await.unwrap_err();

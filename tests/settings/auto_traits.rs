@@ -102,7 +102,7 @@ const _: fn(LockClient, &mut Lock, Budget) = |locks, lock, budget| {
     send(locks.acquire("k").run(async |_| Ok::<_, Error>(())));
     send(lock.checkpoint());
     send(lock.keep_alive(std::future::ready(())));
-    send(lock.settle_commit());
+    send(lock.resolve_commit());
     send(lock.watch().nearing_end(std::time::Duration::ZERO));
     send(lock.watch().ended());
 };

@@ -58,16 +58,16 @@ async fn a_commit_of_unknown_outcome_is_settled_by_any_of_the_rows() {
         let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
         process.next([fault.clone(), fault.clone(), fault]);
         let error = set.commit([counted("o-1")]).await.unwrap_err();
-        assert!(error.is_unknown() && error.to_string().contains("settle_commit"), "{error}");
+        assert!(error.is_unknown() && error.to_string().contains("resolve_commit"), "{error}");
         assert!(
             set.commit([counted("o-1")]).await.unwrap_err().is_invalid_request(),
             "not while it may be applied twice"
         );
 
-        assert_eq!(set.settle_commit().await.unwrap(), outcome);
+        assert_eq!(set.resolve_commit().await.unwrap(), outcome);
 
         assert_eq!(applied(&table, "o-1"), count);
-        assert!(set.settle_commit().await.unwrap_err().is_invalid_request());
+        assert!(set.resolve_commit().await.unwrap_err().is_invalid_request());
         set.commit([counted("o-1")]).await.unwrap();
         assert_eq!(applied(&table, "o-1"), count + 1);
         set.release().await.unwrap();
@@ -148,7 +148,7 @@ async fn a_row_that_a_copy_has_written_since_does_not_hide_the_outcome_of_the_ot
     assert!(set.commit([counted("o-1")]).await.unwrap_err().is_unknown());
     let copy = table.process().locks("me").resume(copy).lease(secs(40)).await.unwrap();
 
-    assert_eq!(set.settle_commit().await.unwrap(), CommitOutcome::Applied);
+    assert_eq!(set.resolve_commit().await.unwrap(), CommitOutcome::Applied);
 
     std::mem::forget(copy);
     set.release().await.unwrap();
@@ -168,7 +168,7 @@ async fn the_outcome_is_told_by_a_lock_that_is_still_held_when_another_one_is_lo
         table.delete("a");
         granted(table.process().locks("other").try_acquire("a").lease(secs(60))).await.save();
 
-        assert_eq!(set.settle_commit().await.unwrap(), outcome);
+        assert_eq!(set.resolve_commit().await.unwrap(), outcome);
 
         assert_eq!(applied(&table, "o-1"), count);
         assert!(set.checkpoint().await.unwrap_err().is_lost());
@@ -196,19 +196,19 @@ async fn a_transaction_that_dynamodb_recovers_after_five_seconds_is_committed_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn settle_commit_waits_until_dynamodb_is_done_with_the_transaction() {
+async fn resolve_commit_waits_until_dynamodb_is_done_with_the_transaction() {
     let table = Table::new();
     let process = table.process();
     let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
     process.next([Fault::Limbo]);
     timeout(millis(100), set.commit([counted("o-1")])).await.unwrap_err();
 
-    assert_eq!(set.settle_commit().await.unwrap(), CommitOutcome::Applied);
+    assert_eq!(set.resolve_commit().await.unwrap(), CommitOutcome::Applied);
     assert_eq!(applied(&table, "o-1"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_settle_commit_without_a_response_leaves_the_outcome_to_the_next_one() {
+async fn a_resolve_commit_without_a_response_leaves_the_outcome_to_the_next_one() {
     for (fault, outcome, count) in
         [(Fault::NeverAnswers, CommitOutcome::Applied, 1), (Fault::BlackHole, CommitOutcome::NotApplied, 0)]
     {
@@ -220,11 +220,11 @@ async fn a_settle_commit_without_a_response_leaves_the_outcome_to_the_next_one()
         assert!(set.commit([counted("o-1")]).await.unwrap_err().is_unknown());
         process.next(vec![Fault::BlackHole; 60]);
 
-        assert!(set.settle_commit().await.unwrap_err().is_unknown());
+        assert!(set.resolve_commit().await.unwrap_err().is_unknown());
 
         process.clear();
-        assert!(set.commit([counted("o-2")]).await.unwrap_err().is_invalid_request(), "it is still to be settled");
-        assert_eq!(set.settle_commit().await.unwrap(), outcome);
+        assert!(set.commit([counted("o-2")]).await.unwrap_err().is_invalid_request(), "it is still to be resolved");
+        assert_eq!(set.resolve_commit().await.unwrap(), outcome);
         assert_eq!((applied(&table, "o-1"), applied(&table, "o-2")), (count, 0));
         set.release().await.unwrap();
     }

@@ -224,7 +224,7 @@ async fn a_commit_and_release_of_unknown_outcome_names_no_lock_that_it_gave_back
         let error = committed.unwrap_err();
         let said = error.to_string();
         assert!(error.is_unknown() && said.contains("may or may not have been applied"), "{said}");
-        assert!(!said.contains("settle_commit") && said.contains("look at what it would have written"), "{said}");
+        assert!(!said.contains("resolve_commit") && said.contains("look at what it would have written"), "{said}");
         assert_eq!(may_be_held(&error), left);
         assert_eq!(released(&table, &["c", "d"]), [true, left.is_empty()]);
     }

@@ -70,7 +70,7 @@ impl Attempt {
     }
 
     /// The last commit under the earlier grant, whose outcome follows from the version of this row that the attempt replaces.
-    pub(crate) fn settled(
+    pub(crate) fn resolved(
         &self,
         row: usize,
         commit: Option<PendingCommit>,
@@ -78,7 +78,7 @@ impl Attempt {
     ) -> Option<PendingCommit> {
         let replaced = self.replaces.get(row).copied().flatten();
         commit.map(|commit| match reclaim {
-            Reclaim::Only(earlier) => commit.settled_by(replaced, earlier.grant),
+            Reclaim::Only(earlier) => commit.resolved_by(replaced, earlier.grant),
             Reclaim::Nobody | Reclaim::SameOwner => commit,
         })
     }

@@ -504,7 +504,7 @@ impl<'a> Acquiring<'a> {
         let bounds = &self.settings.clock_bounds;
         let validity = attempt.validity(now, bounds);
         let holding = attempt.holding(key.clone(), owner, workflow.as_deref(), token, newest, validity);
-        let pending = attempt.settled(0, *commit, &self.options.reclaim);
+        let pending = attempt.resolved(0, *commit, &self.options.reclaim);
         Acquired::Granted {
             renew_first: attempt.is_half_over(now, validity, bounds),
             data,

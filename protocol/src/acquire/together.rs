@@ -408,7 +408,7 @@ impl AcquiringAll<'_> {
         let validity = attempt.validity(now, bounds);
         let holding = |(index, lock): (usize, &WantedLock)| {
             let holding = attempt.holding(lock.key.clone(), owner, workflow.as_deref(), token, newest, validity);
-            let pending = attempt.settled(index, lock.commit, &lock.reclaim);
+            let pending = attempt.resolved(index, lock.commit, &lock.reclaim);
             Holding { pending, ..holding }
         };
         ControlFlow::Break(End::Granted(AcquiredAll::Granted {

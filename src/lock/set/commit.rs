@@ -126,7 +126,7 @@ impl<Grants> HeldLocks<Grants> {
         }
         if self.locks.iter().any(|lock| lock.hold.holding.pending.is_some()) {
             return Err(Invalid::new(
-                "the outcome of the last commit under these locks is unknown: ask settle_commit first, so that its writes \
+                "the outcome of the last commit under these locks is unknown: ask resolve_commit first, so that its writes \
                  are not applied twice",
             )
             .into());
@@ -135,17 +135,17 @@ impl<Grants> HeldLocks<Grants> {
     }
 
     /// Finds out whether the last [`commit`](HeldLocks::commit) was applied, if its response was lost, as
-    /// [`Lock::settle_commit`] does.
+    /// [`Lock::resolve_commit`] does.
     ///
     /// # Errors
-    /// They are those of [`Lock::settle_commit`].
+    /// They are those of [`Lock::resolve_commit`].
     ///
     /// # Requests and IAM actions
     /// It sends one write for each lock (`dynamodb:UpdateItem`), or none after a checkpoint.
     ///
     /// # Cancel safety
     /// It is cancel safe: call it again.
-    pub async fn settle_commit(&mut self) -> Result<CommitOutcome, Error> {
+    pub async fn resolve_commit(&mut self) -> Result<CommitOutcome, Error> {
         let is_sent = |lock: &Lock| matches!(lock.hold.holding.pending, Some(PendingCommit::Sent(_)));
         let seen = if self.locks.iter().any(is_sent) { self.checkpoint().await } else { Ok(()) };
         let pending: Vec<_> = self.locks.iter().filter_map(|lock| lock.hold.holding.pending).collect();
@@ -158,7 +158,7 @@ impl<Grants> HeldLocks<Grants> {
             seen?;
             if pending.is_empty() {
                 return Err(Invalid::new(
-                    "no commit under these locks is of unknown outcome: there is nothing to settle",
+                    "no commit under these locks is of unknown outcome: there is nothing to resolve",
                 )
                 .into());
             }

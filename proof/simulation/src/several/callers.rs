@@ -323,7 +323,7 @@ impl Me {
         self.wire.commit = None;
         match ended {
             Ok(()) => self.with(|state| state.ledger.reports(number, Reported::Applied)),
-            Err(FailedCommit { failure: Failure::OutcomeUnknown, .. }) => return self.settles(holdings, number).await,
+            Err(FailedCommit { failure: Failure::OutcomeUnknown, .. }) => return self.resolves(holdings, number).await,
             Err(FailedCommit { failure, lost }) => {
                 self.with(|state| state.ledger.reports(number, reported(&failure)));
                 if failure == Failure::Lost {
@@ -338,7 +338,7 @@ impl Me {
     }
 
     /// Finds out what became of a commit: by a renewal of any one of the locks.
-    async fn settles(&mut self, holdings: &mut [Holding], number: usize) -> Work {
+    async fn resolves(&mut self, holdings: &mut [Holding], number: usize) -> Work {
         for _ in 0..4 {
             self.begin();
             let index = self.with(|state| state.rng.usize(..holdings.len()));
@@ -357,7 +357,7 @@ impl Me {
                 }
                 _ => break,
             }
-            self.with(|state| state.ledger.counts.set_commits_settled += 1);
+            self.with(|state| state.ledger.counts.set_commits_resolved += 1);
             holdings.iter_mut().for_each(|holding| holding.pending = None);
             self.believes(holdings);
             return Work::GoesOn;

@@ -29,9 +29,9 @@ impl Me {
 
     /// Writes something together with a renewal.
     pub(crate) async fn commit(&self, key: usize, lock: &mut Lock, granted: usize) -> Ended {
-        let unsettled = self.state().processes[self.id].unsettled.take();
-        if unsettled.is_some() {
-            return self.settle(key, lock, unsettled).await;
+        let unresolved = self.state().processes[self.id].unresolved.take();
+        if unresolved.is_some() {
+            return self.resolve(key, lock, unresolved).await;
         }
         let number = self.state().ledger.begin_commit(granted);
         let twice = self.one_in(40);
@@ -47,12 +47,12 @@ impl Me {
         };
         if carries && self.one_in(3) {
             // The process that continues with the lock has to find out the outcome.
-            self.state().processes[self.id].unsettled = Some(number);
+            self.state().processes[self.id].unresolved = Some(number);
             return ended;
         }
         // If the outcome was reported already, it belongs to another commit that came with the lock.
         let open = self.state().ledger.is_open(number).then_some(number);
-        self.settle(key, lock, open).await
+        self.resolve(key, lock, open).await
     }
 
     async fn sends_commit(&self, key: usize, lock: &mut Lock, number: usize, writes: Vec<TransactWriteItem>) -> Ended {
@@ -77,7 +77,7 @@ impl Me {
     }
 
     /// Repeats a commit whose outcome an earlier holder of this lock did not learn. If the lock refuses, because the
-    /// commit may have been applied, settles it instead.
+    /// commit may have been applied, resolves it instead.
     pub(super) async fn commits_again(&self, key: usize, lock: &mut Lock, number: usize) {
         if !self.state().ledger.is_open(number) {
             return;
@@ -97,7 +97,7 @@ impl Me {
             }
         }
         if refused {
-            self.settle(key, lock, Some(number)).await;
+            self.resolve(key, lock, Some(number)).await;
         }
     }
 
@@ -148,11 +148,11 @@ impl Me {
     }
 
     /// Asks for the outcome of the last commit until it is known.
-    async fn settle(&self, key: usize, lock: &mut Lock, number: Option<usize>) -> Ended {
+    async fn resolve(&self, key: usize, lock: &mut Lock, number: Option<usize>) -> Ended {
         for _ in 0..4 {
             let (grant, token) = grant_of(&lock.to_saved());
             self.state().call_begins(self.id, key, CallKind::Hold(grant, token));
-            let answer = self.perhaps(async { lock.settle_commit().await }).await;
+            let answer = self.perhaps(async { lock.resolve_commit().await }).await;
             if let Some(ended) = self.settling_ended(number, answer) {
                 return ended;
             }
@@ -178,14 +178,14 @@ impl Me {
                 Some(Ended::Unknown)
             }
             Some(Ok(outcome)) => {
-                state.counts().commits_settled += 1;
+                state.counts().commits_resolved += 1;
                 if let Some(number) = number {
                     state.ledger.said_committed(number, outcome == CommitOutcome::Applied, false);
                 }
                 Some(Ended::Unknown)
             }
             Some(Err(error)) if error.is_lost() => Some(Ended::Refused),
-            // There is nothing to settle: the commit was refused as a whole.
+            // There is nothing to resolve: the commit was refused as a whole.
             Some(Err(error)) if error.is_invalid_request() => Some(Ended::Unknown),
             _ => None,
         }

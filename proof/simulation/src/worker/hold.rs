@@ -12,7 +12,7 @@ impl Me {
         let (grant, token) = grant_of(&lock.to_saved());
         let Some(granted) = self.state().granted_to(key, grant, token) else { return };
         self.state().processes[self.id].holds = Some(granted);
-        self.state().processes[self.id].unsettled = None;
+        self.state().processes[self.id].unresolved = None;
         self.check(&lock, granted, true);
         let steps = self.state().rng.u32(0..=5);
         let mut expired = false;
@@ -98,8 +98,8 @@ impl Me {
     fn hand(&self, token: SavedLock) {
         let mut state = self.state();
         let local = state.processes[self.id].local;
-        let unsettled = state.processes[self.id].unsettled;
-        state.at(local, Event::Hand(token, unsettled));
+        let unresolved = state.processes[self.id].unresolved;
+        state.at(local, Event::Hand(token, unresolved));
     }
 
     /// Checks the guard. `fresh`: other guards are checked at the same instant.

@@ -51,13 +51,13 @@ impl Me {
     }
 
     /// Continues with a lock that another process saved.
-    async fn take_up(&self, (token, unsettled): (SavedLock, Option<usize>)) -> Option<(usize, Lock)> {
+    async fn take_up(&self, (token, unresolved): (SavedLock, Option<usize>)) -> Option<(usize, Lock)> {
         let key = self.key_of(&token);
         let choice = self.state().rng.u8(..20);
         let lock = match choice {
             0..12 => {
                 let mut lock = self.resume(key, token).await;
-                if let (Some(lock), Some(number)) = (&mut lock, unsettled) {
+                if let (Some(lock), Some(number)) = (&mut lock, unresolved) {
                     self.commits_again(key, lock, number).await;
                 }
                 lock

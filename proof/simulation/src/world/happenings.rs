@@ -27,7 +27,7 @@ impl State {
                 let Self { ledger, plan, fenced, .. } = self;
                 ledger.effect(plan, granted, *fenced);
             }
-            Event::Hand(token, unsettled) if self.handed.len() < 4 => self.handed.push((token, unsettled)),
+            Event::Hand(token, unresolved) if self.handed.len() < 4 => self.handed.push((token, unresolved)),
             Event::Hand(..) => {}
             Event::Observed(observation) => self.observed = Some((observation, self.now)),
             Event::Fenced(fenced) => self.fenced_arrives(*fenced),

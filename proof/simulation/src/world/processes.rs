@@ -32,7 +32,7 @@ pub(crate) struct Process {
     /// Its place in line, with which it will come back.
     pub(crate) ticket: Option<(u64, CallId)>,
     /// A transaction of the lock that it holds, if it does not know the outcome.
-    pub(crate) unsettled: Option<usize>,
+    pub(crate) unresolved: Option<usize>,
     /// It is about to send a transaction, perhaps again.
     pub(crate) commits: bool,
     /// Its credentials are invalid before this point in time.
@@ -68,7 +68,7 @@ impl State {
             holds: None,
             nudged: false,
             ticket: None,
-            unsettled: None,
+            unresolved: None,
             commits: false,
             denied_until: 0,
             wrong_dates: 0,

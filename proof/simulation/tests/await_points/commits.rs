@@ -24,17 +24,17 @@ fn a_commit_cut_anywhere_is_applied_once_or_not_at_all_and_reports_which() {
         shared.fails(Fault::default());
         match committed {
             Some(()) => assert_eq!(written, 1, "{what}"),
-            None => match drive(&shared, async { lock.settle_commit().await }).unwrap() {
+            None => match drive(&shared, async { lock.resolve_commit().await }).unwrap() {
                 Ok(CommitOutcome::Applied) => assert_eq!(written, 1, "{what}"),
                 Ok(CommitOutcome::NotApplied) => assert_eq!(written, 0, "{what}"),
                 Ok(_) => panic!("{what}: the outcome is unknown after only one fault"),
-                // It was dropped before there was a commit to settle.
+                // It was dropped before there was a commit to resolve.
                 Err(error) => {
                     assert!(written == 0 && error.is_invalid_request(), "{what}: {error}");
                 }
             },
         }
-        // A settled commit stays settled, and a commit that was not applied can be sent again.
+        // A resolved commit stays resolved, and a commit that was not applied can be sent again.
         shared.arrives(Arrival::AfterRepetition);
         assert_eq!(shared.world().written, written, "{what}: applied afterwards");
         if written == 0 {

@@ -8,7 +8,7 @@
 //!   `IdempotentParameterMismatchException`, and does not mention their order. Both engines here accept it as the same
 //!   transaction. DynamoDB did so too when LocalStack compared its own test with it
 //!   (github.com/localstack/localstack/pull/6596). Older versions of DynamoDB Local did not. If it is refused, a commit
-//!   reports that its outcome is unknown, and the next renewal settles it.
+//!   reports that its outcome is unknown, and the next renewal resolves it.
 //! * A token whose transaction was refused or cancelled may be used again: both engines evaluate the conditions again.
 //!   AWS documents this only for requests that were completed. This crate never does it.
 //! * Two writes on one item: DynamoDB refuses the whole request (documented), and DynamoDB Local evaluates the
