@@ -69,6 +69,6 @@ fn cancellation(reason: &CancellationReason) -> String {
 }
 
 /// The error and its sources.
-fn links<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+pub(super) fn links<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     successors(Some(error), |error| (*error).source())
 }

@@ -245,16 +245,23 @@ async fn responded<T>(call: Pin<&mut impl Future<Output = Response<T>>>) -> Resp
 
 #[cfg(test)]
 mod tests {
+    use super::super::error::BoxError;
     use super::*;
     use crate::LockClient;
-    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region, RuntimeComponents};
+    use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Intercept, Region, RuntimeComponents};
+    use aws_sdk_dynamodb::error::ErrorMetadata;
+    use aws_sdk_dynamodb::operation::get_item::{GetItemError, GetItemOutput};
+    use aws_sdk_dynamodb::types::AttributeValue;
+    use aws_sdk_dynamodb::types::error::ResourceNotFoundException;
     use aws_smithy_runtime_api::client::http::{
         HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
     };
     use aws_smithy_runtime_api::client::identity::{
         IdentityFuture, ResolveCachedIdentity, ResolveIdentity, SharedIdentityResolver,
     };
-    use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+    use aws_smithy_runtime_api::client::interceptors::context::{Error, FinalizerInterceptorContextMut, Output};
+    use aws_smithy_runtime_api::client::interceptors::dyn_dispatch_hint;
+    use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, OrchestratorError};
     use aws_smithy_runtime_api::client::result::ConnectorError;
     use aws_smithy_types::body::SdkBody;
     use aws_smithy_types::config_bag::ConfigBag;
@@ -349,13 +356,20 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Answering {
         With(u16, &'static str),
+        Foreign(u16, &'static str),
         Not(std::io::ErrorKind, &'static str),
     }
 
     impl HttpConnector for Answering {
         fn call(&self, _: HttpRequest) -> HttpConnectorFuture {
+            let response = |status: u16, body| HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body));
             HttpConnectorFuture::ready(match *self {
-                Self::With(status, body) => Ok(HttpResponse::new(status.try_into().unwrap(), SdkBody::from(body))),
+                Self::With(status, body) => {
+                    let mut response = response(status, body);
+                    response.headers_mut().insert("x-amzn-requestid", "R1");
+                    Ok(response)
+                }
+                Self::Foreign(status, body) => Ok(response(status, body)),
                 Self::Not(kind, why) => Err(ConnectorError::io(std::io::Error::new(kind, why).into())),
             })
         }
@@ -383,9 +397,10 @@ mod tests {
         const UNKNOWN_CODE: &str =
             r#"{"__type":"com.amazon.coral.service#NewerException","message":"as nobody expects"}"#;
         for (how, why) in [
-            (Answering::With(503, "<html><body>busy</body></html>"), &["503"][..]),
+            (Answering::Foreign(503, "<html><body>busy</body></html>"), &["503"][..]),
             (Answering::With(500, ""), &["500"]),
-            (Answering::With(200, "<html>log in</html>"), &["200"]),
+            (Answering::With(200, "{"), &["200"]),
+            (Answering::Foreign(200, "<html>log in</html>"), &["200", "not DynamoDB's: check the endpoint"]),
             (Answering::With(400, UNKNOWN_CODE), &["400", "NewerException", "as nobody expects"]),
             (Answering::Not(std::io::ErrorKind::ConnectionRefused, "Connection refused"), &["Connection refused"]),
             (Answering::Not(std::io::ErrorKind::Other, "UnknownIssuer"), &["UnknownIssuer"]),
@@ -401,6 +416,56 @@ mod tests {
                 assert!(why.iter().all(|why| said.contains(why)), "{how:?}: {said}");
             }
         }
+    }
+
+    /// As `aws-smithy-mocks` does it: the HTTP response is a dummy, and the output takes its place.
+    #[derive(Debug)]
+    struct Mock(Option<&'static str>);
+
+    #[dyn_dispatch_hint]
+    impl Intercept for Mock {
+        fn name(&self) -> &'static str {
+            "Mock"
+        }
+
+        fn modify_before_attempt_completion(
+            &self,
+            context: &mut FinalizerInterceptorContextMut<'_>,
+            _: &RuntimeComponents,
+            _: &mut ConfigBag,
+        ) -> Result<(), BoxError> {
+            let held_by = |name: &str| {
+                let s = |text: &str| AttributeValue::S(text.to_owned());
+                GetItemOutput::builder()
+                    .item("key", s("k"))
+                    .item("ownerName", s(name))
+                    .item("leaseDuration", s("20000"))
+                    .item("recordVersionNumber", s("v"))
+            };
+            context.inner_mut().set_output_or_error(match self.0 {
+                Some(holder) => Ok(Output::erase(held_by(holder).build())),
+                None => {
+                    let meta = ErrorMetadata::builder().code("ResourceNotFoundException").message("mocked").build();
+                    let missing = ResourceNotFoundException::builder().meta(meta).build();
+                    Err(OrchestratorError::operation(Error::erase(GetItemError::ResourceNotFoundException(missing))))
+                }
+            });
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_mock_of_the_sdk_client_needs_no_request_id() {
+        let mocked = |mock| {
+            let dummy = SharedHttpConnector::new(Answering::Foreign(418, "a dummy"));
+            locks(Failing::default().config().http_client(http_client_fn(move |_, _| dummy.clone())).interceptor(mock))
+        };
+
+        let held = mocked(Mock(Some("a-mocked-holder"))).peek("k").await.unwrap().unwrap();
+        let missing = mocked(Mock(None)).peek("k").await.unwrap_err();
+
+        assert_eq!(held.holder, "a-mocked-holder");
+        assert!(missing.is_table() && missing.to_string().contains("mocked"), "{missing:?}");
     }
 
     #[tokio::test]

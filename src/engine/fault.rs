@@ -1,8 +1,9 @@
 //! Which fault an error of the SDK means for an operation.
 
 use super::attributes::item;
-use super::cause::{code, passes};
+use super::cause::{code, links, passes};
 use super::error::BoxError;
+use super::interceptor::NotDynamoDb;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::CancellationReason;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
@@ -41,9 +42,13 @@ pub(crate) fn cause_of<E>(fault: Option<&Fault>, error: SdkError<E, HttpResponse
 where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,
 {
-    match error.raw_response().map(|response| response.status().as_u16()) {
-        Some(status) if fault == Some(&Fault::Unknown) => Box::new(Unusable { status, source: error.into() }),
-        _ => error.into(),
+    let status = error.raw_response().map(|response| response.status().as_u16());
+    // The SDK tells what its interceptors are called.
+    let not_dynamodb = links(&error).find_map(|link| link.downcast_ref::<NotDynamoDb>()).copied();
+    let source = not_dynamodb.map_or_else(|| error.into(), BoxError::from);
+    match status {
+        Some(status) if fault == Some(&Fault::Unknown) => Box::new(Unusable { status, source }),
+        _ => source,
     }
 }
 

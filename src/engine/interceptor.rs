@@ -1,5 +1,5 @@
-//! The interceptor of lock requests: whether a request was sent, and the server's clock, from the `Date` header of
-//! the response.
+//! The interceptor of lock requests: whether a request was sent, whether the response is DynamoDB's, and the server's clock,
+//! from the `Date` header of the response.
 //!
 //! One interceptor stands in the configuration of the SDK client for all calls. An interceptor for each call could
 //! hand over what it saw by itself, but the SDK puts its configuration together anew for a call with an interceptor of
@@ -10,16 +10,22 @@
 use super::error::BoxError;
 use aws_sdk_dynamodb::config::{Intercept, RuntimeComponents};
 use aws_smithy_runtime_api::client::interceptors::context::{
-    BeforeDeserializationInterceptorContextRef, BeforeTransmitInterceptorContextRef,
+    AfterDeserializationInterceptorContextRef, BeforeDeserializationInterceptorContextRef,
+    BeforeTransmitInterceptorContextRef,
 };
 use aws_smithy_runtime_api::client::interceptors::dyn_dispatch_hint;
 use aws_smithy_types::DateTime;
 use aws_smithy_types::config_bag::ConfigBag;
 use aws_smithy_types::date_time::Format;
 use std::cell::Cell;
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::time::SystemTime;
+
+/// The header that every response of DynamoDB has, as AWS documents it. What is between may respond too: the page of a network
+/// to log in, a proxy, or a server at a wrong endpoint.
+const REQUEST_ID: &str = "x-amzn-requestid";
 
 /// What the interceptor saw of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,13 +76,43 @@ impl Intercept for TransmissionInterceptor {
     ) -> Result<(), BoxError> {
         let headers = context.response().headers();
         // Only DynamoDB's own responses count: a proxy in between may have any clock.
-        let date = headers.get("x-amzn-requestid").and_then(|_| headers.get("date"));
+        let date = headers.get(REQUEST_ID).and_then(|_| headers.get("date"));
         let date = date.and_then(|date| DateTime::from_str(date, Format::HttpDate).ok());
         let server_time = date.and_then(|date| SystemTime::try_from(date).ok());
         SEEN.set(SEEN.get().and(Transmission { sent: true, server_time }));
         Ok(())
     }
+
+    /// A response that is not DynamoDB's says nothing about the request, whatever stands in it. A failure of a server says nothing
+    /// anyway, and the SDK may repeat its request.
+    ///
+    /// After the deserialization, because interceptors of `aws-smithy-mocks` then put their output in the place of this error.
+    fn read_after_deserialization(
+        &self,
+        context: &AfterDeserializationInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let response = context.response();
+        let is_dynamodbs = response.status().is_server_error() || response.headers().get(REQUEST_ID).is_some();
+        if is_dynamodbs { Ok(()) } else { Err(NotDynamoDb.into()) }
+    }
 }
+
+/// The error for a response of something else.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NotDynamoDb;
+
+impl fmt::Display for NotDynamoDb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "the response has no x-amzn-RequestId, so it is not DynamoDB's: check the endpoint, and what is between, such as a \
+             proxy, or a network that asks to log in",
+        )
+    }
+}
+
+impl std::error::Error for NotDynamoDb {}
 
 /// Waits for a call. Returns its output, and what [`TransmissionInterceptor`] saw of it.
 pub(crate) async fn observed<T>(mut call: Pin<&mut impl Future<Output = T>>) -> (T, Transmission) {

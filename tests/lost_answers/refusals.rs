@@ -39,6 +39,70 @@ async fn errors_of_the_deployment_are_reported_and_not_retried() {
     }
 }
 
+/// A page to log in, a proxy, or a server that is no DynamoDB may respond with anything.
+#[tokio::test(start_paused = true)]
+async fn a_response_without_dynamodbs_request_id_neither_grants_nor_refuses_nor_shows_anything() {
+    const REFUSED: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"}"#;
+    const DENIED: &str = r#"{"__type":"com.amazon.coral.service#AccessDeniedException","message":"not from here"}"#;
+    const MISSING: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ResourceNotFoundException"}"#;
+    const CANCELLED: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+        "CancellationReasons":[{"Code":"ConditionalCheckFailed"}]}"#;
+    for (status, body) in [
+        (200, ""),
+        (200, "{}"),
+        (200, r#"{"Responses":{}}"#),
+        (200, r#"{"Attributes":{}}"#),
+        (400, REFUSED),
+        (400, DENIED),
+        (400, MISSING),
+        (400, CANCELLED),
+        (302, ""),
+        (403, "<html>log in</html>"),
+    ] {
+        let _case = case(format!("{status} {body}"));
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        let budget = process.budget(secs(60));
+        let (mut held, to_release) = (acquired(&locks, LEASE).await, locks.acquire("r").within(&budget).await.unwrap());
+        let both = locks.acquire_all(["a", "b"]).within(&budget).await.unwrap();
+        let forge = || {
+            process.clear();
+            process.next(vec![Fault::Forged(status, body); 60]);
+        };
+
+        let mut errors = Vec::new();
+        forge();
+        errors.push(locks.try_acquire("free").lease(LEASE).await.unwrap_err());
+        forge();
+        errors.push(locks.peek("k").await.unwrap_err());
+        forge();
+        errors.push(locks.list().next().await.unwrap_err());
+        forge();
+        errors.push(locks.check_table().await.unwrap_err());
+        forge();
+        errors.push(locks.try_acquire_all(["c", "d"]).lease(LEASE).await.unwrap_err());
+        forge();
+        errors.push(held.commit([counted("c")]).await.unwrap_err());
+        forge();
+        errors.push(held.checkpoint().await.unwrap_err());
+        forge();
+        errors.push(to_release.release().await.unwrap_err());
+        forge();
+        errors.push(both.release().await.unwrap_err());
+
+        for error in errors {
+            assert!(error.is_unknown(), "{error}");
+            let mut cause: &dyn StdError = &error;
+            while let Some(next) = cause.source() {
+                cause = next;
+            }
+            assert!(cause.to_string().contains("x-amzn-RequestId"), "{error:?}");
+        }
+        assert!(!table.is_released("r"));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_text_of_an_error_does_not_repeat_that_of_its_source() {
     for code in ["AccessDeniedException", "ResourceNotFoundException", "ThrottlingException", "InternalServerError"] {

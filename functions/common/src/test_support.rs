@@ -220,7 +220,9 @@ impl HttpConnector for Scripted {
         let type_ = format!("com.amazonaws.dynamodb.v20120810#{}", self.code);
         let body = json!({"__type": type_, "message": "as the script says"}).to_string();
         let status = StatusCode::try_from(self.status).unwrap_or_else(|error| stop(&error));
-        HttpConnectorFuture::ready(Ok(HttpResponse::new(status, body.into())))
+        let mut response = HttpResponse::new(status, body.into());
+        response.headers_mut().insert("x-amzn-requestid", "SCRIPTED");
+        HttpConnectorFuture::ready(Ok(response))
     }
 }
 

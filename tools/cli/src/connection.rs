@@ -2,6 +2,7 @@
 
 use crate::exit::{self, Failure};
 use crate::https;
+use crate::request_id::RequestIds;
 use aws_config::profile::{self, ProfileFileCredentialsProvider, ProfileFileLoadError, ProfileSet};
 use aws_config::provider_config::ProviderConfig;
 use aws_config::retry::{RetryConfig, RetryMode};
@@ -276,7 +277,7 @@ impl Options {
     }
 
     pub(crate) fn dynamodb(&self, config: &SdkConfig) -> Client {
-        let mut config = aws_sdk_dynamodb::config::Builder::from(config);
+        let mut config = aws_sdk_dynamodb::config::Builder::from(config).interceptor(RequestIds);
         if let Some(url) = &self.endpoint_url {
             config = config.endpoint_url(url);
         }

@@ -5,6 +5,7 @@ use crate::changes::{Between, Image, between};
 use crate::connection;
 use crate::exit::{self, Failure, is_denied, of_request};
 use crate::record;
+use crate::request_id::RequestIds;
 use crate::screen;
 use aws_sdk_dynamodb::types as dynamodb;
 use aws_sdk_dynamodbstreams::Client;
@@ -115,7 +116,7 @@ async fn stream(connection: &connection::Options) -> Result<(Client, String), Fa
             if specification.stream_view_type.as_ref().map(|view| view.as_str())
                 == Some(StreamViewType::NewAndOldImages.as_str()) =>
         {
-            let mut config = aws_sdk_dynamodbstreams::config::Builder::from(config);
+            let mut config = aws_sdk_dynamodbstreams::config::Builder::from(config).interceptor(RequestIds);
             if let Some(url) = connection.endpoint_url() {
                 config = config.endpoint_url(url);
             }

@@ -19,6 +19,7 @@ mod list;
 mod once_reset;
 mod raise_tokens;
 mod record;
+mod request_id;
 mod row;
 mod run;
 mod running;

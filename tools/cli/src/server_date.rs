@@ -1,5 +1,6 @@
 //! What DynamoDB's clock says, from the `Date` of a response.
 
+use crate::request_id::REQUEST_ID;
 use aws_sdk_dynamodb::config::interceptors::{
     BeforeDeserializationInterceptorContextRef, BeforeTransmitInterceptorContextRef,
 };
@@ -52,7 +53,9 @@ impl Intercept for ServerDate {
         _: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         let seconds = |at: SystemTime| DateTime::from(at).as_secs_f64();
-        let date = context.response().headers().get("date");
+        let headers = context.response().headers();
+        // What is between may respond too, and have any clock.
+        let date = headers.get(REQUEST_ID).and_then(|_| headers.get("date"));
         let date = date.and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok());
         let mut seen = self.seen();
         if let (Some(date), Some(sent)) = (date, seen.sent) {

@@ -19,6 +19,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// The header that every response of DynamoDB has.
+const REQUEST_ID: &str = "x-amzn-requestid";
+
 /// The default time of a request to the table, and of its response back.
 pub const ONE_WAY: Duration = Duration::from_millis(2);
 /// The time from sending a request to receiving its response.
@@ -57,6 +60,8 @@ pub enum Fault {
     /// It never arrives. A proxy on the way responds with this status, and with a `Date` that is wrong by this
     /// many seconds.
     Foreign(u16, i64),
+    /// It never arrives. Something on the way responds with this status and body, as DynamoDB would.
+    Forged(u16, &'static str),
 }
 
 impl Fault {
@@ -170,6 +175,10 @@ impl Network {
             Fault::None => self.answer(apply(), 0),
             Fault::DateOff(seconds) => self.answer(apply(), seconds),
             Fault::Foreign(status, seconds) => self.answer((status, "no way".to_owned()), seconds),
+            Fault::Forged(status, body) => self.answer((status, body.to_owned()), 0).map(|mut response| {
+                response.headers_mut().remove(REQUEST_ID);
+                response
+            }),
             Fault::RequestLost => reset(),
             Fault::AnswerLost => {
                 apply();
@@ -247,9 +256,7 @@ impl Network {
         response.headers_mut().insert("content-type", "application/x-amz-json-1.0");
         if by_dynamodb {
             // A proxy's response has no such header.
-            response
-                .headers_mut()
-                .insert("x-amzn-requestid", "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789VV4KQNSO5AEMVJF66Q9ASUAAJG");
+            response.headers_mut().insert(REQUEST_ID, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789VV4KQNSO5AEMVJF66Q9ASUAAJG");
         }
         if let Some(offset) = *self.date_offset.lock().unwrap() {
             let now = (EPOCH_SECONDS + self.origin.elapsed().as_secs()) as i64 + offset + date_off;

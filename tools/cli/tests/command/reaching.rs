@@ -22,6 +22,11 @@ struct Server {
 impl Server {
     /// It answers each request with a body.
     async fn answering(answer: fn(&str) -> (u16, String)) -> Self {
+        Self::answering_with("", answer).await
+    }
+
+    /// It adds these lines to the head of its answers.
+    async fn answering_with(lines: &'static str, answer: fn(&str) -> (u16, String)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::<Mutex<Vec<String>>>::default();
@@ -33,7 +38,8 @@ impl Server {
                 let (status, body) = answer(&request);
                 seen.lock().unwrap().push(request);
                 let length = body.len();
-                let head = format!("HTTP/1.1 {status} .\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+                let head =
+                    format!("HTTP/1.1 {status} .\r\n{lines}connection: close\r\ncontent-length: {length}\r\n\r\n");
                 let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
             }
         });
@@ -403,7 +409,7 @@ fn far(place: &Place, endpoint: &str) -> Command {
 async fn requests_go_through_the_proxy_of_their_scheme() {
     let place = Place::new().await;
     let empty = |_: &str| (200, r#"{"Count":0,"ScannedCount":0,"Items":[]}"#.to_owned());
-    let proxy = Server::answering(empty).await;
+    let proxy = Server::answering_with("x-amzn-requestid: R1\r\n", empty).await;
     let http = "http://dynamodb.example.test";
     for name in ["HTTP_PROXY", "http_proxy"] {
         end(far(&place, http).env(name, &proxy.endpoint)).await.done();
@@ -506,6 +512,31 @@ async fn the_error_says_why_there_was_no_response() {
             assert_eq!(ended.code(), 69, "{endpoint}, {arguments:?}: {ended:?}");
             let said = format!("{}{}", ended.out, ended.err);
             assert!(said.contains(why), "{endpoint}, {arguments:?}: {ended:?}");
+        }
+    }
+}
+
+/// Otherwise `raise-tokens` would say that there is nothing to raise, and `show` that a lock is free.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_that_is_not_dynamodbs_is_none() {
+    let place = Place::new().await;
+    let empty = Server::answering(|_| (200, "{}".to_owned())).await;
+    let denied = Server::answering(|_| (400, r#"{"__type":"AccessDeniedException"}"#.to_owned())).await;
+    for server in [empty, denied] {
+        for arguments in [
+            &["ls"][..],
+            &["show", "k"],
+            &["doctor"],
+            &["acquire", "k"],
+            &["break", "k", "--seen", "v", "--reason", "r", "--yes"],
+            &["raise-tokens", "--yes"],
+            &["history", "k"],
+        ] {
+            let mut command = place.command();
+            let ended = end(command.env("AWS_ENDPOINT_URL_DYNAMODB", &server.endpoint).args(arguments)).await;
+            assert_eq!(ended.code(), 69, "{arguments:?}: {ended:?}");
+            let said = format!("{}{}", ended.out, ended.err);
+            assert!(said.contains("no x-amzn-RequestId"), "{arguments:?}: {ended:?}");
         }
     }
 }
