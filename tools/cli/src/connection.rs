@@ -15,7 +15,7 @@ use aws_sdk_dynamodb::Client;
 use aws_types::os_shim_internal::{Env, Fs};
 use aws_types::service_config::ServiceConfigKey;
 use clap::ValueEnum;
-use lambda_lock::{Dialect, LockClient};
+use lambda_lock::{DEFAULT_REQUEST_TIMEOUT, Dialect, LockClient};
 use lambda_lock_protocol::Schema;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -60,6 +60,11 @@ pub(crate) struct Options {
     /// Another DynamoDB, such as that of cargo local.
     #[arg(long, env = "AWS_ENDPOINT_URL_DYNAMODB", hide_env_values = true, value_name = "URL")]
     endpoint_url: Option<String>,
+    /// How many milliseconds a response may take, from 100 to 5000, also where its connection must be opened first, as through a
+    /// proxy. By default 5000, and for run a twentieth of the lease, but 1000 at least.
+    #[arg(long, env = "LOCK_REQUEST_TIMEOUT_MS", hide_env_values = true, value_name = "MS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(100..=5000))]
+    request_timeout_ms: Option<u64>,
     /// What all clients of a command share, so that credentials are asked for once: a code of an MFA device counts once.
     #[arg(skip)]
     config: OnceCell<SdkConfig>,
@@ -104,7 +109,8 @@ fn check_endpoint(service: &str, url: &str, from: &str) -> Result<(), Failure> {
 const SERVICES: [&str; 8] =
     ["CloudFormation", "DynamoDB", "DynamoDB Streams", "SFN", "Signin", "SSO", "SSO OIDC", "STS"];
 
-/// How long one response may take. By default the SDK waits for ever. A page of a table has 1 MB.
+/// How long one response may take, also where its connection must be opened first: through a slow proxy that takes several round
+/// trips. By default the SDK waits for ever. A page of a table has 1 MB.
 const ATTEMPT: Duration = Duration::from_secs(5);
 /// How long a request may take with its retries.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -220,7 +226,8 @@ impl Options {
             return Err(Failure::without_profile(name));
         }
         let https = https::client(profile.as_ref())?;
-        let timeouts = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).operation_timeout(REQUEST).build();
+        let timeouts = TimeoutConfig::builder().connect_timeout(ATTEMPT).operation_attempt_timeout(ATTEMPT);
+        let timeouts = timeouts.operation_timeout(REQUEST).build();
         let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(https.clone());
         loader = loader.timeout_config(timeouts.clone()).retry_config(retries(profile.as_ref())?);
         if let Some(name) = name {
@@ -286,6 +293,16 @@ impl Options {
 
     /// The client. It sends nothing yet, but may ask for credentials.
     pub(crate) async fn open(&self) -> Result<LockClient, Failure> {
+        self.open_with(ATTEMPT).await
+    }
+
+    /// The client for a lock that is renewed. A third of the lease is for its renewals, and has to have room for several.
+    pub(crate) async fn open_to_renew(&self, lease: Duration) -> Result<LockClient, Failure> {
+        self.open_with((lease / 20).clamp(DEFAULT_REQUEST_TIMEOUT, ATTEMPT)).await
+    }
+
+    async fn open_with(&self, request_timeout: Duration) -> Result<LockClient, Failure> {
+        let request_timeout = self.request_timeout_ms.map_or(request_timeout, Duration::from_millis);
         let dynamodb = self.dynamodb(self.config().await?);
         let mut builder = LockClient::builder(dynamodb, &self.table).key_attribute(&self.key_attribute).dialect(
             match self.lease_dialect {
@@ -293,6 +310,7 @@ impl Options {
                 Leases::Go => Dialect::Go,
             },
         );
+        builder = builder.request_timeout(request_timeout);
         builder = match self.max_clock_skew() {
             Some(skew) => builder.max_clock_skew(skew),
             None => builder.without_wall_clock_takeover(),

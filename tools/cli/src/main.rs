@@ -144,7 +144,9 @@ async fn act(command: Command) -> Result<ExitCode, Failure> {
         Command::Acquire(OnTable { options, connection }) => held::acquire(&connection.open().await?, &options).await,
         Command::Renew(OnTable { options, connection }) => held::renew(&connection.open().await?, &options).await,
         Command::Release(OnTable { options, connection }) => held::release(&connection.open().await?, &options).await,
-        Command::Run(OnTable { options, connection }) => run::run(&connection.open().await?, &options).await,
+        Command::Run(OnTable { options, connection }) => {
+            run::run(&connection.open_to_renew(options.how.lease).await?, &options).await
+        }
         Command::Watch(OnTable { options, connection }) => read_enough(watch::watch(&connection, &options).await),
         Command::History(OnTable { options, connection }) => read_enough(history::history(&connection, &options).await),
         Command::Doctor(OnTable { options, connection }) => doctor::doctor(&connection, &options).await,

@@ -15,7 +15,8 @@ pub(crate) async fn service(answer: impl Fn(&str) -> (u16, String) + Send + Sync
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             let (status, body) = answer(&asked(&mut stream).await);
-            let head = format!("HTTP/1.1 {status} .\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+            let head = format!("HTTP/1.1 {status} .\r\nx-amzn-requestid: R1\r\nconnection: close\r\n");
+            let head = format!("{head}content-length: {}\r\n\r\n", body.len());
             stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
         }
     });

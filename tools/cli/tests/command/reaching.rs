@@ -8,9 +8,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 /// A server, and the requests that it got: their heads and bodies.
@@ -493,6 +495,58 @@ async fn the_certificates_of_a_bundle_are_trusted_through_a_proxy_too() {
         let refused = end(far(&place, &near).env("AWS_CA_BUNDLE", path)).await;
         assert!(refused.code() == 2 && refused.err.contains("AWS_CA_BUNDLE"), "{name}: {refused:?}");
     }
+}
+
+/// A proxy that is far away: what it gets, in either direction, goes on after this time.
+async fn slow(port: u16, each_way: Duration) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (near, far) =
+                (listener.accept().await.unwrap().0, TcpStream::connect(("127.0.0.1", port)).await.unwrap());
+            let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
+            for (mut from, mut to) in [(near_read, far_write), (far_read, near_write)] {
+                let (sender, mut late) = tokio::sync::mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
+                tokio::spawn(async move {
+                    let mut bytes = [0; 16384];
+                    while let Ok(count @ 1..) = from.read(&mut bytes).await {
+                        let _ = sender.send((Instant::now() + each_way, bytes[..count].to_vec()));
+                    }
+                });
+                tokio::spawn(async move {
+                    while let Some((at, bytes)) = late.recv().await {
+                        tokio::time::sleep_until(at).await;
+                        let _ = to.write_all(&bytes).await;
+                    }
+                });
+            }
+        }
+    });
+    url
+}
+
+/// Its first response takes three round trips: for CONNECT, for TLS, and for the request.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_proxy_has_time_to_connect() {
+    let place = Place::new().await;
+    let proxy = slow(tls(&place.local).await, Duration::from_millis(250)).await;
+    let command = |arguments: &[&str]| {
+        let mut command = place.command();
+        command.env("AWS_ENDPOINT_URL_DYNAMODB", "https://dynamodb.example.test").env("HTTPS_PROXY", &proxy);
+        command.env("AWS_CA_BUNDLE", certificate("authority.pem")).args(arguments);
+        command
+    };
+
+    let run = end(&mut command(&["run", "k", "--", "true"])).await;
+    let acquired = end(&mut command(&["acquire", "k"])).await;
+    let shown = end(&mut command(&["show", "k"])).await;
+    let hasty = end(&mut command(&["show", "k", "--request-timeout-ms", "1000"])).await;
+
+    run.done();
+    acquired.done();
+    shown.done();
+    assert!(hasty.code() == 69 && hasty.err.contains("no response within"), "{hasty:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

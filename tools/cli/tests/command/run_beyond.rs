@@ -256,7 +256,12 @@ async fn an_outage_that_is_shorter_than_the_wait_is_waited_out() {
         let place = Place::new().await;
         let proxy = behind(&place).await;
         let come = decides(&proxy, fate);
-        let child = spawned(through(&place, &proxy, &["--lease", "1h", "--wait", "10m"], "echo ran"));
+        let child = spawned(through(
+            &place,
+            &proxy,
+            &["--lease", "1h", "--wait", "10m", "--request-timeout-ms", "1000"],
+            "echo ran",
+        ));
         // More than one try sends.
         until_come(&come, 16).await;
         proxy.decide(|_| Fate::Answered);
