@@ -1,15 +1,18 @@
 //! Where the table is, and how the client is configured.
 
 use crate::exit::{self, Failure};
+use crate::family;
 use crate::https;
 use crate::request_id::RequestIds;
+use crate::screen;
 use aws_config::profile::{self, ProfileFileCredentialsProvider, ProfileFileLoadError, ProfileSet};
 use aws_config::provider_config::ProviderConfig;
 use aws_config::retry::{RetryConfig, RetryMode};
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
-use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
+use aws_credential_types::provider::error::CredentialsError;
+use aws_credential_types::provider::{self, ProvideCredentials, SharedCredentialsProvider, future};
 use aws_runtime::env_config::file::EnvConfigFiles;
 use aws_sdk_dynamodb::Client;
 use aws_types::os_shim_internal::{Env, Fs};
@@ -17,9 +20,12 @@ use aws_types::service_config::ServiceConfigKey;
 use clap::ValueEnum;
 use lambda_lock::{DEFAULT_REQUEST_TIMEOUT, Dialect, LockClient};
 use lambda_lock_protocol::Schema;
+use std::pin::pin;
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::sync::OnceCell;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// Which table, and with which settings. They must be those of the other callers.
 #[derive(Debug, clap::Args)]
@@ -115,6 +121,11 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 /// How long a request may take with its retries.
 const REQUEST: Duration = Duration::from_secs(10);
 
+/// How long is waited for credentials. Somebody may have to type a code of his MFA device.
+const CREDENTIALS: Duration = Duration::from_secs(60);
+/// How long is waited for credentials until the command says so.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// How long is waited for services that only add to what is shown. They may not be reachable from here.
 fn of_others() -> TimeoutConfig {
     TimeoutConfig::builder().operation_timeout(Duration::from_secs(5)).build()
@@ -131,6 +142,30 @@ enum Leases {
 struct Known {
     first: Mutex<Option<Credentials>>,
     then: SharedCredentialsProvider,
+    /// Who asks for the next ones now.
+    asking: tokio::sync::Mutex<Option<JoinHandle<provider::Result>>>,
+}
+
+impl Known {
+    fn new(first: Credentials, then: SharedCredentialsProvider) -> Self {
+        Self { first: Mutex::new(Some(first)), then, asking: tokio::sync::Mutex::default() }
+    }
+
+    /// The SDK waits for five seconds, and asks anew for its next request. A program that takes longer would be started again for
+    /// each of them, so the next request waits for the one that runs.
+    async fn next(&self) -> provider::Result {
+        let mut asking = self.asking.lock().await;
+        let asked = asking.get_or_insert_with(|| {
+            let then = self.then.clone();
+            tokio::spawn(async move {
+                let asked = timeout(CREDENTIALS, then.provide_credentials()).await;
+                asked.unwrap_or_else(|_| Err(CredentialsError::provider_timed_out(CREDENTIALS)))
+            })
+        });
+        let answer = asked.await;
+        *asking = None;
+        answer.map_err(CredentialsError::unhandled)?
+    }
 }
 
 impl ProvideCredentials for Known {
@@ -140,7 +175,7 @@ impl ProvideCredentials for Known {
     {
         match self.first.lock().ok().and_then(|mut first| first.take()) {
             Some(first) => future::ProvideCredentials::ready(Ok(first)),
-            None => self.then.provide_credentials(),
+            None => future::ProvideCredentials::new(self.next()),
         }
     }
 }
@@ -255,11 +290,31 @@ impl Options {
         };
         let Some(credentials) = credentials else { return Ok(config) };
         // Otherwise each request would end as one without a response.
-        let first = credentials.provide_credentials().await;
-        let first = first.map_err(|error| Failure::without_credentials(self.profile.as_deref(), &error))?;
+        let first = self.ask(&credentials).await?;
         check_credentials(&first)?;
-        let known = Known { first: Mutex::new(Some(first)), then: credentials };
+        let known = Known::new(first, credentials);
         Ok(config.into_builder().credentials_provider(SharedCredentialsProvider::new(known)).build())
+    }
+
+    /// Asks for credentials. A program of the profile may ask somebody for a code, and may hang.
+    async fn ask(&self, credentials: &SharedCredentialsProvider) -> Result<Credentials, Failure> {
+        let (profile, children) = (self.profile.as_deref(), family::children());
+        let mut asked = pin!(credentials.provide_credentials());
+        let mut answer = timeout(SILENCE, &mut asked).await;
+        if answer.is_err() {
+            let left = screen::span(CREDENTIALS - SILENCE);
+            screen::tell(format_args!(
+                "waiting for credentials, {left} more at most: a program of the profile may ask for something"
+            ));
+            answer = timeout(CREDENTIALS - SILENCE, asked).await;
+        }
+        match answer {
+            Ok(answer) => answer.map_err(|error| Failure::without_credentials(profile, &error)),
+            Err(_) => {
+                family::kill_children_but(&children);
+                Err(Failure::slow_credentials(profile, CREDENTIALS))
+            }
+        }
     }
 
     /// A client of Step Functions. `None` where DynamoDB is another one than that of AWS, and Step Functions is not given.
@@ -347,5 +402,41 @@ impl Options {
 
     pub(crate) fn max_clock_skew(&self) -> Option<Duration> {
         self.max_clock_skew_ms.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Never answers, and counts how often it is asked.
+    #[derive(Clone, Debug, Default)]
+    struct Hangs(Arc<AtomicU32>);
+
+    impl ProvideCredentials for Hangs {
+        fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+        where
+            Self: 'a,
+        {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            future::ProvideCredentials::new(pending())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_program_for_the_next_credentials_that_hangs_runs_once_a_minute_however_many_requests_need_them() {
+        let hangs = Hangs::default();
+        let first = Credentials::new("id", "secret", None, None, "test");
+        let known = Known::new(first, SharedCredentialsProvider::new(hangs.clone()));
+        known.provide_credentials().await.unwrap();
+
+        for _ in 0..15 {
+            let _ = timeout(Duration::from_secs(5), known.provide_credentials()).await;
+        }
+
+        assert_eq!(hangs.0.load(Ordering::Relaxed), 2, "in 75 seconds");
     }
 }

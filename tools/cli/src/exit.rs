@@ -7,6 +7,7 @@ use lambda_lock::{Error, ErrorKind, Held, LockKey};
 use lambda_lock_protocol::{Fault, Rejection};
 use std::fmt;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Another holder has the lock. (`EX_TEMPFAIL`: try again later.)
 const HELD: u8 = 75;
@@ -79,6 +80,16 @@ impl Failure {
         let message = format!(
             "there are no credentials{of}: {}. Log in, for example with aws sso login{login}{tried}",
             why.trim_end_matches('.')
+        );
+        Self::Sdk { message, code: DENIED }
+    }
+
+    pub(crate) fn slow_credentials(profile: Option<&str>, waited: Duration) -> Self {
+        let of = profile.map(|profile| format!(" in the profile {profile}")).unwrap_or_default();
+        let message = format!(
+            "there are no credentials{of}: they did not come within {}. See whether the program of a credential_process hangs, or \
+             waits for somebody, then try again",
+            screen::span(waited)
         );
         Self::Sdk { message, code: DENIED }
     }

@@ -144,6 +144,24 @@ pub(crate) fn kill_after_panic(command: Pid, group: bool, mark: Mark, is_alone: 
     }));
 }
 
+/// The children of this process. It may have some from before it became this program.
+pub(crate) fn children() -> HashSet<Pid> {
+    let listed = listed().unwrap_or_default();
+    listed.iter().filter(|(_, process)| process.parent == getpid().as_raw_pid()).map(|(pid, _)| *pid).collect()
+}
+
+/// Kills what this process has started since it had these children, and what that has started.
+pub(crate) fn kill_children_but(children: &HashSet<Pid>) {
+    let listed = listed().unwrap_or_default();
+    let mut parents = vec![getpid().as_raw_pid()];
+    while let Some(parent) = parents.pop() {
+        for (pid, _) in listed.iter().filter(|(pid, process)| process.parent == parent && !children.contains(*pid)) {
+            let _ = kill_process(*pid, Signal::KILL);
+            parents.push(pid.as_raw_pid());
+        }
+    }
+}
+
 impl Family {
     pub(crate) fn new(command: Pid, group: bool, mark: Mark, is_alone: bool) -> Self {
         Self { command, group, mark, is_alone, seen: RefCell::default(), reserve: Reserve::filled() }

@@ -3,6 +3,7 @@
 use crate::place::{Ended, LEASE, Place, TABLE, end};
 use lambda_lock_local::LocalDynamoDb;
 use lambda_lock_local::authorize::{AuthorizingProxy, Grant, Role};
+use lambda_lock_testkit::soon_so;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::collections::BTreeMap;
@@ -215,6 +216,31 @@ async fn a_command_asks_for_credentials_once() {
             let ended = end(&mut command).await;
             let asked = std::fs::read_to_string(asked).unwrap_or_default();
             assert_eq!(asked, "asked\n", "{arguments:?}, --profile {named}: {ended:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_for_credentials_that_hangs_is_ended_after_a_minute() {
+    let place = Place::new().await;
+    let home = directory("hangs");
+    let script = r#"sleep 10000 & echo $$ $! > "$1"; wait"#;
+    let (script, pids) = (file(home.join("credentials.sh"), script), home.join("pids"));
+    let process = format!("[default]\ncredential_process = sh {script} {}; true\n", pids.display());
+    let mut command = place.command();
+    command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+    command.env("AWS_CONFIG_FILE", file(home.join("config"), &process)).args(["run", "k", "--", "true"]);
+
+    let ended = end(&mut command).await;
+
+    assert_eq!(ended.code(), 77, "{ended:?}");
+    assert!(ended.err.contains("waiting for credentials, 55s more at most"), "{ended:?}");
+    assert!(ended.err.contains("did not come within 1m") && ended.err.contains("credential_process"), "{ended:?}");
+    if cfg!(target_os = "linux") {
+        for pid in std::fs::read_to_string(pids).unwrap().split_whitespace() {
+            let lives =
+                async || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") S "));
+            soon_so(format!("{pid} has ended"), async || !lives().await).await;
         }
     }
 }
