@@ -66,8 +66,8 @@ pub(crate) struct Options {
     /// Another DynamoDB, such as that of cargo local.
     #[arg(long, env = "AWS_ENDPOINT_URL_DYNAMODB", hide_env_values = true, value_name = "URL")]
     endpoint_url: Option<String>,
-    /// How many milliseconds a response may take, from 100 to 5000, also where its connection must be opened first, as through a
-    /// proxy. By default 5000, and for run a twentieth of the lease, but 1000 at least.
+    /// How many milliseconds a response about a lock may take, from 100 to 5000, also where its connection must be opened first, as through a
+    /// proxy. By default 3000, and for run a twentieth of the lease, but 1000 at least.
     #[arg(long, env = "LOCK_REQUEST_TIMEOUT_MS", hide_env_values = true, value_name = "MS")]
     #[arg(value_parser = clap::value_parser!(u64).range(100..=5000))]
     request_timeout_ms: Option<u64>,
@@ -115,8 +115,10 @@ fn check_endpoint(service: &str, url: &str, from: &str) -> Result<(), Failure> {
 const SERVICES: [&str; 8] =
     ["CloudFormation", "DynamoDB", "DynamoDB Streams", "SFN", "Signin", "SSO", "SSO OIDC", "STS"];
 
-/// How long one response may take, also where its connection must be opened first: through a slow proxy that takes several round
-/// trips. By default the SDK waits for ever. A page of a table has 1 MB.
+/// How long the response to a request about a lock may take, also where its connection must be opened first: through a slow proxy
+/// that takes several round trips. Where nobody responds, a command takes three times as long.
+const RESPONSE: Duration = Duration::from_secs(3);
+/// How long any other response may take. By default the SDK waits for ever. A page of a table has 1 MB.
 const ATTEMPT: Duration = Duration::from_secs(5);
 /// How long a request may take with its retries.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -348,12 +350,12 @@ impl Options {
 
     /// The client. It sends nothing yet, but may ask for credentials.
     pub(crate) async fn open(&self) -> Result<LockClient, Failure> {
-        self.open_with(ATTEMPT).await
+        self.open_with(RESPONSE).await
     }
 
     /// The client for a lock that is renewed. A third of the lease is for its renewals, and has to have room for several.
     pub(crate) async fn open_to_renew(&self, lease: Duration) -> Result<LockClient, Failure> {
-        self.open_with((lease / 20).clamp(DEFAULT_REQUEST_TIMEOUT, ATTEMPT)).await
+        self.open_with((lease / 20).clamp(DEFAULT_REQUEST_TIMEOUT, RESPONSE)).await
     }
 
     async fn open_with(&self, request_timeout: Duration) -> Result<LockClient, Failure> {
