@@ -111,6 +111,24 @@ fn check_endpoint(service: &str, url: &str, from: &str) -> Result<(), Failure> {
     )))
 }
 
+/// Checks what becomes a part of the endpoint's name. Otherwise no request would be sent, as if access were denied.
+fn check_region(region: Option<&Region>) -> Result<(), Failure> {
+    let Some(region) = region.map(Region::as_ref) else {
+        return Err(Failure::Usage("no Region is known: give --region, or set AWS_REGION".to_owned()));
+    };
+    let is_label = |label: &str| {
+        (1..64).contains(&label.len())
+            && !label.starts_with('-')
+            && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+    };
+    if region.split('.').all(is_label) {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "{region:?} is no Region: give one such as eu-central-1 with --region, or in AWS_REGION, AWS_DEFAULT_REGION or the profile"
+    )))
+}
+
 /// The services that are asked, as the SDK names them.
 const SERVICES: [&str; 8] =
     ["CloudFormation", "DynamoDB", "DynamoDB Streams", "SFN", "Signin", "SSO", "SSO OIDC", "STS"];
@@ -276,9 +294,7 @@ impl Options {
             loader = loader.region(Region::new(region));
         }
         let config = loader.load().await;
-        if config.region().is_none() {
-            return Err(Failure::Usage("no Region is known: give --region, or set AWS_REGION".to_owned()));
-        }
+        check_region(config.region())?;
         check_endpoints(&config)?;
         let credentials = match &self.profile {
             // As the AWS command line does it, and unlike the SDK: who names a profile means that account.

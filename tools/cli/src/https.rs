@@ -10,10 +10,13 @@ use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
 };
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use std::error::Error;
+use std::iter::successors;
 
 /// Each scheme has a proxy of its own, or none.
 #[derive(Debug)]
@@ -32,7 +35,23 @@ impl HttpClient for ByScheme<SharedHttpClient> {
 impl HttpConnector for ByScheme<SharedHttpConnector> {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let is_plain = request.uri().starts_with("http:");
-        if is_plain { self.http.call(request) } else { self.https.call(request) }
+        let host = request.uri().parse().ok().and_then(|uri: http::Uri| Some(uri.host()?.to_owned()));
+        let called = if is_plain { self.http.call(request) } else { self.https.call(request) };
+        HttpConnectorFuture::new(async move { called.await.map_err(|error| with_host(error, host)) })
+    }
+}
+
+/// Names the host that could not be looked up: it may be that of a wrong Region.
+fn with_host(error: ConnectorError, host: Option<String>) -> ConnectorError {
+    let mut links = successors(Some(&error as &dyn Error), |error| (*error).source());
+    match (links.find(|link| link.to_string() == "dns error"), host) {
+        (Some(dns), Some(host)) => {
+            let why = dns.source().unwrap_or(dns);
+            ConnectorError::io(
+                format!("{host}, or the proxy to it, is not found: check the Region and the endpoint ({why})").into(),
+            )
+        }
+        _ => error,
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
@@ -341,6 +342,23 @@ async fn a_configuration_file_with_a_line_that_means_nothing_is_not_ignored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_a_region_is_a_wrong_argument() {
+    let place = Place::new().await;
+    let configuration = file(directory("regions").join("config"), "[profile wrong]\nregion = us_east\n");
+    for region in ["", "eu_central_1", "us east", "eu.", "Zürich"] {
+        for arguments in [&["show", "k"][..], &["doctor"], &["ls"]] {
+            let ended = end(place.command().args(arguments).args(["--region", region])).await;
+            assert_eq!(ended.code(), 2, "{region}, {arguments:?}: {ended:?}");
+            assert!(ended.err.contains(&format!("{region:?} is no Region")), "{ended:?}");
+        }
+    }
+    let mut command = place.command();
+    command.env_remove("AWS_REGION").env("AWS_CONFIG_FILE", configuration).env("AWS_PROFILE", "wrong").arg("ls");
+    let of_profile = end(&mut command).await;
+    assert!(of_profile.code() == 2 && of_profile.err.contains("\"us_east\" is no Region"), "{of_profile:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_that_is_no_url_is_a_wrong_argument() {
     let place = Place::new().await;
     let home = directory("endpoints");
@@ -582,18 +600,32 @@ async fn the_error_says_why_there_was_no_response() {
     let odd = Server::answering(|_| (503, "<html>busy</html>".to_owned())).await;
     for (endpoint, why) in [
         ("http://127.0.0.1:1", "Connection refused"),
-        ("http://no-such-host.invalid", "lookup"),
+        ("http://no-such-host.invalid", "no-such-host.invalid, or the proxy to it, is not found: check the Region"),
         (&format!("https://localhost:{port}"), "certificate"),
         (&odd.endpoint, "unexpected token '<'"),
     ] {
-        for arguments in [&["ls"][..], &["show", "k"], &["doctor"], &["acquire", "k"], &["raise-tokens", "--yes"]] {
-            let mut command = place.command();
-            let ended = end(command.env("AWS_ENDPOINT_URL_DYNAMODB", endpoint).args(arguments)).await;
+        let all = [&["ls"][..], &["show", "k"], &["doctor"], &["acquire", "k"], &["raise-tokens", "--yes"]];
+        for (arguments, ended) in ends_of(&place, endpoint, &all).await {
             assert_eq!(ended.code(), 69, "{endpoint}, {arguments:?}: {ended:?}");
             let said = format!("{}{}", ended.out, ended.err);
             assert!(said.contains(why), "{endpoint}, {arguments:?}: {ended:?}");
         }
     }
+}
+
+/// The ends of commands that run beside each other.
+async fn ends_of(
+    place: &Place,
+    endpoint: &str,
+    all: &[&'static [&'static str]],
+) -> Vec<(&'static [&'static str], Ended)> {
+    let mut running = JoinSet::new();
+    for arguments in all.iter().copied() {
+        let mut command = place.command();
+        command.env("AWS_ENDPOINT_URL_DYNAMODB", endpoint).args(arguments);
+        running.spawn(async move { (arguments, end(&mut command).await) });
+    }
+    running.join_all().await
 }
 
 /// Otherwise `raise-tokens` would say that there is nothing to raise, and `show` that a lock is free.
@@ -603,7 +635,7 @@ async fn a_response_that_is_not_dynamodbs_is_none() {
     let empty = Server::answering(|_| (200, "{}".to_owned())).await;
     let denied = Server::answering(|_| (400, r#"{"__type":"AccessDeniedException"}"#.to_owned())).await;
     for server in [empty, denied] {
-        for arguments in [
+        let all = [
             &["ls"][..],
             &["show", "k"],
             &["doctor"],
@@ -611,9 +643,8 @@ async fn a_response_that_is_not_dynamodbs_is_none() {
             &["break", "k", "--seen", "v", "--reason", "r", "--yes"],
             &["raise-tokens", "--yes"],
             &["history", "k"],
-        ] {
-            let mut command = place.command();
-            let ended = end(command.env("AWS_ENDPOINT_URL_DYNAMODB", &server.endpoint).args(arguments)).await;
+        ];
+        for (arguments, ended) in ends_of(&place, &server.endpoint, &all).await {
             assert_eq!(ended.code(), 69, "{arguments:?}: {ended:?}");
             let said = format!("{}{}", ended.out, ended.err);
             assert!(said.contains("no x-amzn-RequestId"), "{arguments:?}: {ended:?}");
