@@ -66,8 +66,8 @@ pub(crate) struct Options {
     /// Another DynamoDB, such as that of cargo local.
     #[arg(long, env = "AWS_ENDPOINT_URL_DYNAMODB", hide_env_values = true, value_name = "URL")]
     endpoint_url: Option<String>,
-    /// How many milliseconds a response about a lock may take, from 100 to 5000, also where its connection must be opened first, as through a
-    /// proxy. By default 3000, and for run a twentieth of the lease, but 1000 at least.
+    /// How many milliseconds a response about a lock may take, from 100 to 5000, also where its connection must be opened first, as
+    /// through a proxy. By default 3000, and for run a twentieth of the lease, but 1000 at least.
     #[arg(long, env = "LOCK_REQUEST_TIMEOUT_MS", hide_env_values = true, value_name = "MS")]
     #[arg(value_parser = clap::value_parser!(u64).range(100..=5000))]
     request_timeout_ms: Option<u64>,

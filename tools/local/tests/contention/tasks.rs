@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 const TASKS: u64 = 64;
 /// How often each task adds one. `.ci/nightly` has fifty rounds.
-const ROUNDS: u64 = 10;
+const ROUNDS: u64 = 6;
 /// One of this many requests has each kind of accident. It is rare, because so many tasks send many
 /// requests.
 pub(crate) const RARE: usize = 150;
