@@ -184,7 +184,9 @@ impl Known {
         });
         let answer = asked.await;
         *asking = None;
-        answer.map_err(CredentialsError::unhandled)?
+        let credentials = answer.map_err(CredentialsError::unhandled)??;
+        check_credentials(&credentials).map_err(|failure| CredentialsError::provider_error(failure.to_string()))?;
+        Ok(credentials)
     }
 }
 
@@ -442,6 +444,16 @@ mod tests {
             self.0.fetch_add(1, Ordering::Relaxed);
             future::ProvideCredentials::new(pending())
         }
+    }
+
+    /// A program may respond with anything the second time.
+    #[tokio::test]
+    async fn the_next_credentials_are_checked_as_the_first_ones() {
+        let credentials = |id| Credentials::new(id, "secret", None, None, "test");
+        let known = Known::new(credentials("id"), SharedCredentialsProvider::new(credentials("AK\n")));
+        known.provide_credentials().await.unwrap();
+
+        assert!(known.provide_credentials().await.is_err());
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, kill_process_group, waitid, waitpid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpgrp, getpid, kill_process, kill_process_group, waitid, waitpid,
 };
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -31,6 +31,9 @@ const STARTED_MEANWHILE: Duration = Duration::from_secs(1);
 /// How often `/proc` is read again, where somebody lost his parent while it was read. Of another user's parent nothing is seen
 /// where `/proc` hides it.
 const READS: usize = 3;
+
+/// A child in the group of this process that has ended for so long was adopted: nobody waits for it.
+const LEFT_ALONE: Duration = Duration::from_secs(1);
 
 /// Looks at a child that has ended, and leaves it to whoever waits for it.
 const PEEK: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG).union(WaitIdOptions::NOWAIT);
@@ -51,6 +54,8 @@ pub(crate) struct Family {
     is_alone: bool,
     /// Who was found, with the time of his start: the number may be another's since.
     seen: RefCell<HashSet<(Pid, u64)>>,
+    /// Children that have ended, and since when that is known.
+    ended: RefCell<HashMap<(Pid, u64), Instant>>,
     reserve: Reserve,
 }
 
@@ -164,7 +169,15 @@ pub(crate) fn kill_children_but(children: &HashSet<Pid>) {
 
 impl Family {
     pub(crate) fn new(command: Pid, group: bool, mark: Mark, is_alone: bool) -> Self {
-        Self { command, group, mark, is_alone, seen: RefCell::default(), reserve: Reserve::filled() }
+        Self {
+            command,
+            group,
+            mark,
+            is_alone,
+            seen: RefCell::default(),
+            ended: RefCell::default(),
+            reserve: Reserve::filled(),
+        }
     }
 
     /// Sends it to the group of the command, or in the foreground to the command alone.
@@ -194,6 +207,13 @@ impl Family {
                 let _ = kill_process(member.pid, signal);
             }
         });
+    }
+
+    /// Sends it to all that the command started and that are not in the group of this process, whom the terminal does not reach.
+    pub(crate) fn send_beyond_own_group(&self, signal: Signal) {
+        let own_group = getpgrp().as_raw_pid();
+        let beyond = self.living().unwrap_or_default().into_iter().filter(|member| member.group != own_group);
+        beyond.for_each(|member| _ = kill_process(member.pid, signal));
     }
 
     /// Whether nobody is left. What ends as soon as it has started another is seen by no look at all processes, but it is a child
@@ -248,18 +268,22 @@ impl Family {
     }
 
     /// Asks for the end of those that were adopted and have ended. Not for the command's, nor for that of a program for the
-    /// credentials, which is in the group of this process: somebody waits for it.
+    /// credentials, which is in the group of this process: somebody waits for it, and does not let it wait.
     pub(crate) fn reap(&self) {
         if !matches!(waitid(WaitId::All, PEEK), Ok(Some(_))) {
             return;
         }
         let _lent = self.reserve.lend();
         let Ok(listed) = listed() else { return };
-        let own_group = own_group(&listed);
-        for (pid, process) in &listed {
-            let is_child = process.parent == getpid().as_raw_pid();
-            let is_adopted = *pid != self.command && (process.group != own_group || self.has_seen(*pid, process));
-            if is_child && process.has_ended && is_adopted {
+        let (own_group, now) = (own_group(&listed), Instant::now());
+        let mut ended = self.ended.borrow_mut();
+        let has_ended = |pid: &Pid, process: &Process| {
+            *pid != self.command && process.parent == getpid().as_raw_pid() && process.has_ended
+        };
+        ended.retain(|(pid, begun), _| listed.get(pid).is_some_and(|process| process.begun == *begun));
+        for (pid, process) in listed.iter().filter(|(pid, process)| has_ended(pid, process)) {
+            let since = *ended.entry((*pid, process.begun)).or_insert(now);
+            if process.group != own_group || now - since >= LEFT_ALONE {
                 let _ = waitpid(Some(*pid), WaitOptions::NOHANG);
             }
         }
@@ -268,7 +292,7 @@ impl Family {
     /// Whether a child of this process belongs to the command. Where that is not known, it may.
     fn is_ours(&self, child: Pid, process: &Process, own_group: i32) -> bool {
         let is_in_its_group = self.group && process.group == self.command.as_raw_pid();
-        let may_be = || self.is_alone && process.group != own_group;
+        let may_be = || self.is_alone && (!self.group || process.group != own_group);
         child == self.command
             || is_in_its_group
             || self.has_seen(child, process)

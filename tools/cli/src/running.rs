@@ -339,15 +339,17 @@ impl Running {
         true
     }
 
-    /// In the foreground the terminal sends its signals to the command itself. Whoever left the group is told to end too, because
-    /// the lock is released.
+    /// Whoever left the group is told to end too, because the lock is released.
     fn pass_on(&mut self, signal: Signal) {
         let tells_to_end = TELLING_TO_END.contains(&signal);
         self.was_asked_to_end |= tells_to_end;
         if !self.group && [Signal::INT, Signal::QUIT].contains(&signal) {
-            return;
-        }
-        if tells_to_end {
+            // In the foreground the terminal sends it to the command itself, and to all in its group.
+            self.family.send_beyond_own_group(signal);
+            if !self.is_paused() {
+                self.family.send_beyond_own_group(Signal::CONT);
+            }
+        } else if tells_to_end {
             self.send_to_all(signal);
             // A command that is stopped, as by reading from the terminal, gets no other signal before.
             if !self.is_paused() {

@@ -6,18 +6,21 @@ use crate::run::{break_it, ended, file, is_running, millis, next_of, run, signal
 use crate::run_rest::skipped;
 use crate::run_signals::{beats, is, until};
 use lambda_lock_local::authorize::Fate;
-use rustix::process::{Pid, Signal, kill_process};
+use lambda_lock_testkit::soon_so;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::path::{Path, PathBuf};
 use tokio::time::sleep;
 
 /// What leaves the process group of the command, each with a worker that ignores SIGTERM.
-const LEAVES: [(&str, &str); 5] = [
+const LEAVES: [(&str, &str); 6] = [
     ("timeout", "timeout 1000 sh -c 'WORK' & wait"),
     ("setsid", "setsid sh -c 'WORK' & wait"),
     ("set-m", "set -m; sh -c 'WORK' & wait"),
     ("nested", "LAMBDA-LOCK run inner --lease 1h -- sh -c 'WORK' & wait"),
     // Its parents have ended.
     ("daemon", "(setsid sh -c 'WORK' &); sleep 1000"),
+    // In the foreground it is still in the group of lambda-lock, and its environment says nothing, as one of another user.
+    ("unknown", "(env -i sh -c 'WORK' &); sleep 1000"),
 ];
 
 struct Worker {
@@ -98,6 +101,43 @@ async fn what_left_the_process_group_may_clean_up_and_the_lock_is_held_meanwhile
         assert!(cleaned.exists() && !is_left, "{name}: {ended:?}");
     }))
     .await;
+}
+
+/// A terminal sends Ctrl-C to the group of lambda-lock, and to nobody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_left_the_group_is_told_to_end_also_by_ctrl_c_in_the_foreground() {
+    let cases = [("detached", "setsid -f sh -c 'WORK'; sleep 1000"), ("by-timeout", "exec timeout 1000 sh -c 'WORK'")];
+    all(cases.into_iter().map(|(name, script)| async move {
+        let place = Place::new().await;
+        let worker = Worker::new(&format!("ctrl-c-{name}"), script, "");
+        let mut command = run(&place, &["--lease", "1h", "--foreground"], &worker.script);
+        command.process_group(0);
+        let child = spawned(command);
+        let pid = written(&worker.ready).await;
+        let group = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
+        kill_process_group(group, Signal::INT).unwrap();
+        let ended = ended(child).await;
+        let is_left = is_running(&pid);
+        kill(&pid);
+        assert!(!is_left, "{name}: it works on without the lock: {ended:?}");
+        assert!(ended.err.is_empty() && place.is_free("k").await, "{name}: {ended:?}");
+    }))
+    .await;
+}
+
+/// Otherwise a long session could start nothing more.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_ended_without_its_parents_is_gone_soon_also_in_the_foreground() {
+    let place = Place::new().await;
+    let ready = file("orphans-ready");
+    let script =
+        format!("for i in 1 2 3; do (true & echo $! >> {0}.all); done; mv {0}.all {0}; sleep 1000", ready.display());
+    let child = spawned(run(&place, &["--lease", "1h", "--foreground"], &script));
+    for pid in written(&ready).await.split_whitespace() {
+        soon_so(format!("{pid} is gone"), async || !std::fs::exists(format!("/proc/{pid}")).unwrap()).await;
+    }
+    signal(&child, Signal::TERM);
+    ended(child).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
