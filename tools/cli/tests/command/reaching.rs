@@ -579,7 +579,10 @@ async fn a_slow_proxy_has_time_to_connect() {
     let command = |arguments: &[&str]| {
         let mut command = place.command();
         command.env("AWS_ENDPOINT_URL_DYNAMODB", "https://dynamodb.example.test").env("HTTPS_PROXY", &proxy);
-        command.env("AWS_CA_BUNDLE", certificate("authority.pem")).args(arguments);
+        command
+            .env("AWS_CA_BUNDLE", certificate("authority.pem"))
+            .env_remove("LOCK_REQUEST_TIMEOUT_MS")
+            .args(arguments);
         command
     };
 
