@@ -584,7 +584,9 @@ impl LockClient {
     }
 
     /// Freezes the lock as [`freeze`](LockClient::freeze) does, unless another operator has frozen or thawed it since it was
-    /// seen, or it had no row and has one. Returns whether it did. `seen` is what [`peek`](LockClient::peek) returned.
+    /// seen, or it was free and is held, or it had no row and has one. Returns whether it did. `seen` is what
+    /// [`peek`](LockClient::peek) returned. It may still be granted between the read and the write of this call: who holds a frozen
+    /// lock is seen with another `peek`.
     ///
     /// # Errors
     /// Those of [`freeze`](LockClient::freeze).

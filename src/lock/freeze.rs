@@ -32,13 +32,19 @@ fn is_as_seen(seen: Seen<'_>, row: Option<&Record>) -> bool {
     }
 }
 
+/// Whether somebody was granted the lock since it was seen free.
+fn was_granted(seen: Seen<'_>, row: Option<&Record>) -> bool {
+    seen.flatten().is_some_and(|seen| seen.released) && row.is_some_and(|row| !row.released)
+}
+
 pub(crate) async fn freeze(engine: &Engine, key: LockKey, seen: Seen<'_>, reason: &str) -> Result<bool, Error> {
     engine.check_lock_key(&key)?;
     engine.settings().check_reason(reason)?;
     let deadline = engine.deadline(LeasePolicy::None, None);
     let span = tracing::info_span!("lock_freeze", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
     let mut port = EnginePort::new(engine, &deadline, &span);
-    let frozen = protocol::freeze(&mut port, engine.settings(), &key, reason, |row| is_as_seen(seen, row)).await;
+    let is_as_seen = |row: Option<&Record>| is_as_seen(seen, row) && !was_granted(seen, row);
+    let frozen = protocol::freeze(&mut port, engine.settings(), &key, reason, is_as_seen).await;
     let outcome = |is_frozen: &bool| if *is_frozen { "frozen" } else { "changed" };
     port.ended("freeze", (Operation::Freeze, &key), frozen, outcome)
 }

@@ -180,6 +180,24 @@ async fn a_freeze_of_a_frozen_lock_changes_its_reason_and_a_thaw_of_another_noth
     assert_eq!(process.take_operations(), ["GetItem", "UpdateItem", "GetItem"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_granted_since_it_was_seen_free_is_left_alone() {
+    let table = Table::new();
+    let operator = table.process();
+    let operators = operator.locks("operator");
+    acquired(&operators, LEASE).await.release().await.unwrap();
+    let seen = operators.peek("k").await.unwrap();
+    let lock = acquired(&table.process().locks("holder"), LEASE).await;
+    operator.take_sent();
+
+    assert!(!operators.freeze_seen("k", seen.as_ref(), WHY).await.unwrap());
+
+    assert_eq!(operator.take_operations(), ["GetItem"]);
+    let seen = operators.peek("k").await.unwrap();
+    lock.release().await.unwrap();
+    assert!(operators.freeze_seen("k", seen.as_ref(), WHY).await.unwrap(), "its holder has finished");
+}
+
 /// The operator got no response, so the request is still under way.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_arrives_after_the_next_one_was_answered_is_refused() {
