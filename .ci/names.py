@@ -17,7 +17,7 @@ from pathlib import Path
 NOT_OURS = """
     CARGO_BIN_EXE_mine CLIENT_FOUND_ROWS CLOSE ExecutionsFailed ExecutionsTimedOut FmtSpan Invocations KeyError
     IdempotencyAlreadyInProgressError LeadingKeys Match OutputPath Parallel customerId expires_after_seconds expiry_time
-    FunctionName HeartbeatSeconds ItemReader ResultWriter StaticReplayClient Timestamp mfa_serial
+    FunctionName HeartbeatSeconds ItemReader ResultWriter StaticReplayClient Timestamp ignore_configured_endpoint_urls mfa_serial
     get_remaining_time_in_millis makeIdempotent payload_validation_jmespath requestPayload startExecution
     waitForTaskToken with_span_events
     ATTRIBUTE YourError f5a3c1e pool refund CALL PROCESS ROLLBACK_COMPLETE ROLLBACK_FAILED SHELL TableName sqlite3 sqlx sudo systemd hidepid

@@ -5,7 +5,7 @@ use crate::connection;
 use crate::exit::Failure;
 use crate::row::{ONCE, epoch_millis};
 use clap::builder::Resettable;
-use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use lambda_lock::LockKey;
 use std::ffi::OsString;
@@ -26,22 +26,18 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// The arguments of this process. It ends where they are wrong.
     pub(crate) fn of_command_line() -> Self {
-        let command = || match std::env::var("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") {
-            Ok(ignored) if ignored.eq_ignore_ascii_case("true") => Self::without_variables(|arg| arg == "endpoint_url"),
-            _ => Self::command(),
-        };
         let words: Vec<_> = std::env::args_os().collect();
-        let read = command().try_get_matches_from(&words).and_then(|matches| Self::from_arg_matches(&matches));
-        read.or_else(|error| Self::of_run_behind_hyphens(command(), words).ok_or(error)).unwrap_or_else(|error| {
+        let read = Self::try_parse_from(&words);
+        read.or_else(|error| Self::of_run_behind_hyphens(words).ok_or(error)).unwrap_or_else(|error| {
             // Of what is missing, clap says how it would be given, beside all that was given: a variable is no argument.
-            let again = Self::without_variables(|_| true).try_get_matches();
+            let again = Self::without_variables().try_get_matches();
             let again = again.err().filter(|again| error.use_stderr() && again.kind() == error.kind());
             again.unwrap_or(error).exit()
         })
     }
 
     /// `run -- KEY -- COMMAND`, of which clap takes all behind the first `--` for the command.
-    fn of_run_behind_hyphens(command: clap::Command, mut words: Vec<OsString>) -> Option<Self> {
+    fn of_run_behind_hyphens(mut words: Vec<OsString>) -> Option<Self> {
         let hyphens = words.iter().position(|word| word == "--")?;
         let key = words.get(hyphens + 1)?.to_str()?.to_owned();
         if words.get(hyphens + 2)? != "--" {
@@ -49,16 +45,15 @@ impl Arguments {
         }
         // The key may be an option too.
         words.splice(hyphens..hyphens + 2, ["KEY".into()]);
-        let mut read = Self::from_arg_matches(&command.try_get_matches_from(words).ok()?).ok()?;
+        let mut read = Self::try_parse_from(words).ok()?;
         let Command::Run(run) = &mut read.command else { return None };
         run.options.how.key.key = key;
         Some(read)
     }
 
-    /// The commands, of which some arguments are read from no variable.
-    fn without_variables(of: impl Fn(&str) -> bool) -> clap::Command {
-        let without = |arg: Arg| if of(arg.get_id().as_str()) { arg.env(Resettable::Reset) } else { arg };
-        Self::command().mut_subcommands(|command| command.mut_args(without))
+    /// The commands, of which no argument is read from a variable.
+    fn without_variables() -> clap::Command {
+        Self::command().mut_subcommands(|command| command.mut_args(|arg| arg.env(Resettable::Reset)))
     }
 }
 

@@ -138,7 +138,9 @@ fn options(arguments: AslOptions) -> Result<Options, Box<dyn std::error::Error>>
 /// This command, as a shell takes it.
 fn command() -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@".contains(c);
-    let quoted = std::env::args().skip(1).map(|argument| {
+    // clap has taken them already, so each is text. The path of this program may be none.
+    let arguments = std::env::args_os().skip(1).filter_map(|argument| argument.into_string().ok());
+    let quoted = arguments.map(|argument| {
         if !argument.is_empty() && argument.chars().all(plain) {
             argument
         } else {

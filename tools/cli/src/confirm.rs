@@ -2,6 +2,7 @@
 
 use crate::exit::Failure;
 use crate::screen;
+use rustix::termios::{QueueSelector, tcflush};
 use std::io::{BufRead, IsTerminal, Write};
 
 /// Says what will be done, and asks.
@@ -13,6 +14,8 @@ pub(crate) fn confirm(what: &str) -> Result<(), Failure> {
             "nobody can be asked, because standard input is no terminal: give --yes".to_owned(),
         ));
     }
+    // What was typed before the question answers another one.
+    tcflush(&input, QueueSelector::IFlush).map_err(|error| Failure::Unasked(error.into()))?;
     let mut answer = String::new();
     let mut err = std::io::stderr();
     let asked = write!(err, "Continue? [y/N] ").and_then(|()| err.flush()).and_then(|()| input.read_line(&mut answer));

@@ -1,18 +1,15 @@
 //! Where the table is, and how the client is configured.
 
+use crate::credentials;
 use crate::exit::{self, Failure};
-use crate::family;
 use crate::https;
 use crate::request_id::RequestIds;
-use crate::screen;
 use aws_config::profile::{self, ProfileFileCredentialsProvider, ProfileFileLoadError, ProfileSet};
 use aws_config::provider_config::ProviderConfig;
 use aws_config::retry::{RetryConfig, RetryMode};
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
-use aws_credential_types::Credentials;
-use aws_credential_types::provider::error::CredentialsError;
-use aws_credential_types::provider::{self, ProvideCredentials, SharedCredentialsProvider, future};
+use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_runtime::env_config::file::EnvConfigFiles;
 use aws_sdk_dynamodb::Client;
 use aws_types::os_shim_internal::{Env, Fs};
@@ -20,12 +17,8 @@ use aws_types::service_config::ServiceConfigKey;
 use clap::ValueEnum;
 use lambda_lock::{DEFAULT_REQUEST_TIMEOUT, Dialect, LockClient};
 use lambda_lock_protocol::Schema;
-use std::pin::pin;
-use std::sync::Mutex;
 use std::time::Duration;
 use tokio::sync::OnceCell;
-use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
 /// Which table, and with which settings. They must be those of the other callers.
 #[derive(Debug, clap::Args)]
@@ -63,8 +56,9 @@ pub(crate) struct Options {
     /// The Region of the table.
     #[arg(long, env = "AWS_REGION", hide_env_values = true)]
     region: Option<String>,
-    /// Another DynamoDB, such as that of cargo local.
-    #[arg(long, env = "AWS_ENDPOINT_URL_DYNAMODB", hide_env_values = true, value_name = "URL")]
+    /// Another DynamoDB, such as that of cargo local. By default the one that AWS_ENDPOINT_URL_DYNAMODB, AWS_ENDPOINT_URL or the
+    /// profile names.
+    #[arg(long, value_name = "URL")]
     endpoint_url: Option<String>,
     /// How many milliseconds a response about a lock may take, from 100 to 5000, also where its connection must be opened first, as
     /// through a proxy. By default 3000, and for run a twentieth of the lease, but 1000 at least.
@@ -141,11 +135,6 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 /// How long a request may take with its retries.
 const REQUEST: Duration = Duration::from_secs(10);
 
-/// How long is waited for credentials. Somebody may have to type a code of his MFA device.
-const CREDENTIALS: Duration = Duration::from_secs(60);
-/// How long is waited for credentials until the command says so.
-const SILENCE: Duration = Duration::from_secs(5);
-
 /// How long is waited for services that only add to what is shown. They may not be reachable from here.
 fn of_others() -> TimeoutConfig {
     TimeoutConfig::builder().operation_timeout(Duration::from_secs(5)).build()
@@ -155,63 +144,6 @@ fn of_others() -> TimeoutConfig {
 enum Leases {
     Java,
     Go,
-}
-
-/// Credentials that were resolved already, and where the next ones come from when they end.
-#[derive(Debug)]
-struct Known {
-    first: Mutex<Option<Credentials>>,
-    then: SharedCredentialsProvider,
-    /// Who asks for the next ones now.
-    asking: tokio::sync::Mutex<Option<JoinHandle<provider::Result>>>,
-}
-
-impl Known {
-    fn new(first: Credentials, then: SharedCredentialsProvider) -> Self {
-        Self { first: Mutex::new(Some(first)), then, asking: tokio::sync::Mutex::default() }
-    }
-
-    /// The SDK waits for five seconds, and asks anew for its next request. A program that takes longer would be started again for
-    /// each of them, so the next request waits for the one that runs.
-    async fn next(&self) -> provider::Result {
-        let mut asking = self.asking.lock().await;
-        let asked = asking.get_or_insert_with(|| {
-            let then = self.then.clone();
-            tokio::spawn(async move {
-                let asked = timeout(CREDENTIALS, then.provide_credentials()).await;
-                asked.unwrap_or_else(|_| Err(CredentialsError::provider_timed_out(CREDENTIALS)))
-            })
-        });
-        let answer = asked.await;
-        *asking = None;
-        let credentials = answer.map_err(CredentialsError::unhandled)??;
-        check_credentials(&credentials).map_err(|failure| CredentialsError::provider_error(failure.to_string()))?;
-        Ok(credentials)
-    }
-}
-
-impl ProvideCredentials for Known {
-    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
-    where
-        Self: 'a,
-    {
-        match self.first.lock().ok().and_then(|mut first| first.take()) {
-            Some(first) => future::ProvideCredentials::ready(Ok(first)),
-            None => future::ProvideCredentials::new(self.next()),
-        }
-    }
-}
-
-/// The SDK panics where it signs with what no header can carry.
-fn check_credentials(credentials: &Credentials) -> Result<(), Failure> {
-    let named = [
-        ("access key id", Some(credentials.access_key_id())),
-        ("secret access key", Some(credentials.secret_access_key())),
-        ("session token", credentials.session_token()),
-    ];
-    let is_printable = |text: &str| text.chars().all(|c| c.is_ascii_graphic());
-    let wrong = named.into_iter().find(|(_, text)| text.is_some_and(|text| !is_printable(text)));
-    wrong.map_or(Ok(()), |(what, _)| Err(Failure::unusable_credentials(what)))
 }
 
 /// The endpoint that is configured for a service, in variables or in the profile, unless such ones are to be ignored.
@@ -227,6 +159,17 @@ fn check_endpoints(config: &SdkConfig) -> Result<(), Failure> {
             let from = format!("AWS_ENDPOINT_URL_{variable}, AWS_ENDPOINT_URL or endpoint_url of the profile");
             check_endpoint(service, &url, &from)?;
         }
+    }
+    Ok(())
+}
+
+/// Fails where half of the credentials in the environment is missing, as the AWS command line does. The SDK would take others, which
+/// may be those of another account.
+fn check_keys(profile: Option<&str>) -> Result<(), Failure> {
+    let is_set = |name| std::env::var_os(name).is_some();
+    if profile.is_none() && is_set("AWS_ACCESS_KEY_ID") && !is_set("AWS_SECRET_ACCESS_KEY") {
+        let message = "AWS_ACCESS_KEY_ID is set, and AWS_SECRET_ACCESS_KEY is not: set both or none".to_owned();
+        return Err(Failure::Sdk { message, code: exit::DENIED });
     }
     Ok(())
 }
@@ -261,8 +204,9 @@ impl Options {
     }
 
     async fn load(&self) -> Result<SdkConfig, Failure> {
+        check_keys(self.profile.as_deref())?;
         if let Some(url) = &self.endpoint_url {
-            check_endpoint("DynamoDB", url, "--endpoint-url or AWS_ENDPOINT_URL_DYNAMODB")?;
+            check_endpoint("DynamoDB", url, "--endpoint-url")?;
         }
         // The AWS command line knows the first variable, and the SDK does not.
         let variables = ["AWS_DEFAULT_PROFILE", "AWS_PROFILE"];
@@ -309,32 +253,8 @@ impl Options {
             None => config.credentials_provider(),
         };
         let Some(credentials) = credentials else { return Ok(config) };
-        // Otherwise each request would end as one without a response.
-        let first = self.ask(&credentials).await?;
-        check_credentials(&first)?;
-        let known = Known::new(first, credentials);
-        Ok(config.into_builder().credentials_provider(SharedCredentialsProvider::new(known)).build())
-    }
-
-    /// Asks for credentials. A program of the profile may ask somebody for a code, and may hang.
-    async fn ask(&self, credentials: &SharedCredentialsProvider) -> Result<Credentials, Failure> {
-        let (profile, children) = (self.profile.as_deref(), family::children());
-        let mut asked = pin!(credentials.provide_credentials());
-        let mut answer = timeout(SILENCE, &mut asked).await;
-        if answer.is_err() {
-            let left = screen::span(CREDENTIALS - SILENCE);
-            screen::tell(format_args!(
-                "waiting for credentials, {left} more at most: a program of the profile may ask for something"
-            ));
-            answer = timeout(CREDENTIALS - SILENCE, asked).await;
-        }
-        match answer {
-            Ok(answer) => answer.map_err(|error| Failure::without_credentials(profile, &error)),
-            Err(_) => {
-                family::kill_children_but(&children);
-                Err(Failure::slow_credentials(profile, CREDENTIALS))
-            }
-        }
+        let credentials = credentials::known(credentials, self.profile.as_deref()).await?;
+        Ok(config.into_builder().credentials_provider(credentials).build())
     }
 
     /// A client of Step Functions. `None` where DynamoDB is another one than that of AWS, and Step Functions is not given.
@@ -355,7 +275,7 @@ impl Options {
 
     /// Whether it is known where a service is. Nobody who gives a DynamoDB of his own wants to send anything to AWS.
     fn is_known(&self, config: &SdkConfig, service: &str) -> bool {
-        self.endpoint_url.is_none() || configured(config, service).is_some()
+        self.own_dynamodb(config).is_none() || configured(config, service).is_some()
     }
 
     pub(crate) fn dynamodb(&self, config: &SdkConfig) -> Client {
@@ -364,6 +284,15 @@ impl Options {
             config = config.endpoint_url(url);
         }
         Client::from_conf(config.build())
+    }
+
+    /// A client of the streams, which another DynamoDB has too, unless they are somewhere else.
+    pub(crate) fn streams(&self, config: &SdkConfig) -> aws_sdk_dynamodbstreams::Client {
+        let elsewhere = configured(config, "DynamoDB Streams").filter(|_| self.endpoint_url.is_none());
+        let url = elsewhere.or_else(|| self.own_dynamodb(config));
+        let mut config = aws_sdk_dynamodbstreams::config::Builder::from(config).interceptor(RequestIds);
+        config.set_endpoint_url(url);
+        aws_sdk_dynamodbstreams::Client::from_conf(config.build())
     }
 
     /// The client. It sends nothing yet, but may ask for credentials.
@@ -412,8 +341,9 @@ impl Options {
         }
     }
 
-    pub(crate) fn endpoint_url(&self) -> Option<&str> {
-        self.endpoint_url.as_deref()
+    /// Where DynamoDB is, if it is another one than that of AWS.
+    fn own_dynamodb(&self, config: &SdkConfig) -> Option<String> {
+        self.endpoint_url.clone().or_else(|| configured(config, "DynamoDB"))
     }
 
     pub(crate) fn table(&self) -> &str {
@@ -422,51 +352,5 @@ impl Options {
 
     pub(crate) fn max_clock_skew(&self) -> Option<Duration> {
         self.max_clock_skew_ms.0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::future::pending;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    /// Never answers, and counts how often it is asked.
-    #[derive(Clone, Debug, Default)]
-    struct Hangs(Arc<AtomicU32>);
-
-    impl ProvideCredentials for Hangs {
-        fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
-        where
-            Self: 'a,
-        {
-            self.0.fetch_add(1, Ordering::Relaxed);
-            future::ProvideCredentials::new(pending())
-        }
-    }
-
-    /// A program may respond with anything the second time.
-    #[tokio::test]
-    async fn the_next_credentials_are_checked_as_the_first_ones() {
-        let credentials = |id| Credentials::new(id, "secret", None, None, "test");
-        let known = Known::new(credentials("id"), SharedCredentialsProvider::new(credentials("AK\n")));
-        known.provide_credentials().await.unwrap();
-
-        assert!(known.provide_credentials().await.is_err());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_program_for_the_next_credentials_that_hangs_runs_once_a_minute_however_many_requests_need_them() {
-        let hangs = Hangs::default();
-        let first = Credentials::new("id", "secret", None, None, "test");
-        let known = Known::new(first, SharedCredentialsProvider::new(hangs.clone()));
-        known.provide_credentials().await.unwrap();
-
-        for _ in 0..15 {
-            let _ = timeout(Duration::from_secs(5), known.provide_credentials()).await;
-        }
-
-        assert_eq!(hangs.0.load(Ordering::Relaxed), 2, "in 75 seconds");
     }
 }

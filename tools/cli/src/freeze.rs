@@ -6,7 +6,7 @@ use crate::connection;
 use crate::exit::Failure;
 use crate::row::{prefix_of_work, work_of};
 use crate::screen::{self, STRONG, named, named_key, plain, quoted};
-use lambda_lock::{LockClient, LockKey, PeekedLock, ThawOutcome};
+use lambda_lock::{Error, LockClient, LockKey, PeekedLock, ThawOutcome};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -14,26 +14,31 @@ pub(crate) async fn freeze(connection: &connection::Options, options: &FreezeOpt
     let locks = connection.open().await?;
     let key = options.key.key();
     // Nobody has to be asked again where nobody was.
-    let row = loop {
+    loop {
         let row = about_to_freeze(connection, options, &locks, &key).await?;
         match locks.freeze_seen(key.clone(), row.as_ref(), &options.decision.reason).await? {
-            true => break row,
+            true => break,
             false if options.decision.yes => {}
             false => return Err(changed(&key)),
         }
-    };
-    let (style, shown) = (screen::DOUBTFUL, named_key(&key));
-    let who = if is_held(row.as_ref()) { "Nobody but its holder is" } else { "Nobody is" };
+    }
     let said = match options.decision.format.json {
         true => screen::json_of(&key, json!({ "frozen": true }))?,
-        false => format!("{STRONG}{shown}{STRONG:#} is {style}frozen{style:#}. {who} granted it until it is thawed."),
+        false => frozen(&key, locks.peek(key.clone()).await),
     };
     screen::print_done(&said, "the lock was frozen")?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn is_held(row: Option<&PeekedLock>) -> bool {
-    row.is_some_and(|lock| !lock.released)
+/// What is said of a frozen lock, as it is now. Somebody may have been granted it just before.
+fn frozen(key: &LockKey, now: Result<Option<PeekedLock>, Error>) -> String {
+    let (style, shown) = (screen::DOUBTFUL, named_key(key));
+    let who = match now {
+        Ok(Some(lock)) if !lock.released => "Nobody but its holder is",
+        Ok(_) => "Nobody is",
+        Err(_) => "Whether somebody holds it cannot be read: see show. Nobody else is",
+    };
+    format!("{STRONG}{shown}{STRONG:#} is {style}frozen{style:#}. {who} granted it until it is thawed.")
 }
 
 fn changed(key: &LockKey) -> Failure {

@@ -20,11 +20,21 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn acquire(locks: &LockClient, options: &AcquireOptions) -> Result<ExitCode, Failure> {
     screen::has_standard_output().map_err(Failure::Unprinted)?;
-    let lock = match acquire_or_end(locks, &options.how, &mut Signals::new()?).await? {
+    let mut signals = Signals::new()?;
+    let lock = match acquire_or_end(locks, &options.how, &mut signals).await? {
         Ok(lock) => lock,
         Err(code) => return Ok(code),
     };
-    match print(&lock) {
+    let (saved, watch) = (lock.to_saved(), lock.watch());
+    let printed = tokio::select! {
+        biased;
+        () = watch.ended() => Err(std::io::Error::other("nobody has read it, and its lease has ended")),
+        signal = signals.next_ending() => {
+            return Ok(run::release(lock, None).await.unwrap_or_else(|| run::end_as_by(signal)));
+        }
+        printed = screen::aside(move || print(&saved)) => printed,
+    };
+    match printed {
         Ok(()) => Ok(ExitCode::SUCCESS),
         // Nobody could renew or release it.
         Err(error) => match (run::release(lock, None).await, Failure::Unprinted(error)) {
@@ -44,7 +54,7 @@ pub(crate) async fn renew(locks: &LockClient, options: &RenewOptions) -> Result<
     }
     // The lock as it was before can be renewed and released too.
     let renewed = resume.await?;
-    print(&renewed).map_err(|error| Failure::Untold("the lock was renewed", error))?;
+    print(&renewed.to_saved()).map_err(|error| Failure::Untold("the lock was renewed", error))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -59,7 +69,7 @@ pub(crate) async fn release(locks: &LockClient, options: &ReleaseOptions) -> Res
         ReleaseOutcome::Released => {}
         ReleaseOutcome::AlreadyGone => {
             return Err(Failure::Lost(format!(
-                "\"{key}\" was no longer held: it was lost or broken before, or released already"
+                "\"{key}\" was no longer held in this table: it was lost or broken before, or released already"
             )));
         }
     }
@@ -216,9 +226,9 @@ pub(crate) fn owner() -> String {
     format!("{}/{}/{:08x}", host.nodename().to_string_lossy(), std::process::id(), fastrand::u32(..))
 }
 
-fn print(lock: &Lock) -> std::io::Result<()> {
+fn print(lock: &SavedLock) -> std::io::Result<()> {
     let mut out = std::io::stdout();
-    writeln!(out, "{}", screen::json(&lock.to_saved())?)?;
+    writeln!(out, "{}", screen::json(lock)?)?;
     out.flush()
 }
 

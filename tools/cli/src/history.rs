@@ -5,7 +5,6 @@ use crate::changes::{Between, Image, between};
 use crate::connection;
 use crate::exit::{self, Failure, is_denied, of_request};
 use crate::record;
-use crate::request_id::RequestIds;
 use crate::screen;
 use aws_sdk_dynamodb::types as dynamodb;
 use aws_sdk_dynamodbstreams::Client;
@@ -116,11 +115,7 @@ async fn stream(connection: &connection::Options) -> Result<(Client, String), Fa
             if specification.stream_view_type.as_ref().map(|view| view.as_str())
                 == Some(StreamViewType::NewAndOldImages.as_str()) =>
         {
-            let mut config = aws_sdk_dynamodbstreams::config::Builder::from(config).interceptor(RequestIds);
-            if let Some(url) = connection.endpoint_url() {
-                config = config.endpoint_url(url);
-            }
-            Ok((Client::from_conf(config.build()), arn))
+            Ok((connection.streams(config), arn))
         }
         Some((_, specification)) if specification.stream_enabled => Err(Failure::Usage(format!(
             "the table's stream has {} alone, and the history needs NEW_AND_OLD_IMAGES. DynamoDB does not change that while the \

@@ -6,6 +6,7 @@ mod breaking;
 mod changes;
 mod confirm;
 mod connection;
+mod credentials;
 mod deployed;
 mod doctor;
 mod execution;
@@ -34,6 +35,7 @@ mod words;
 
 use crate::arguments::{Arguments, Command, OnTable};
 use crate::exit::Failure;
+use crate::signals::Signals;
 use clap::CommandFactory;
 use std::fs::File;
 use std::io::{self, Write};
@@ -89,17 +91,28 @@ async fn acted() -> ExitCode {
         Ok(()) => act(Arguments::of_command_line().command).await,
         Err(failure) => Err(failure),
     };
-    match acted {
-        Ok(code) => code,
+    let failure = match acted {
+        Ok(code) => return code,
+        Err(failure) => failure,
+    };
+    let said = match failure {
         // Nothing went wrong: somebody was asked, and has answered.
-        Err(failure @ Failure::Declined) => {
-            screen::tell(&failure);
-            failure.code()
-        }
-        Err(failure) => {
-            screen::tell(format_args!("{}error:{:#} {failure}", screen::WRONG, screen::WRONG));
-            failure.code()
-        }
+        Failure::Declined => failure.to_string(),
+        _ => format!("{}error:{:#} {failure}", screen::WRONG, screen::WRONG),
+    };
+    let code = failure.code();
+    // The command may have handled signals, so that they end this process no longer by themselves.
+    let Ok(mut signals) = Signals::new() else {
+        screen::tell(said);
+        return code;
+    };
+    let tell = move || {
+        screen::tell(said);
+        Ok(())
+    };
+    tokio::select! {
+        _ = screen::aside(tell) => code,
+        signal = signals.next_ending() => run::end_as_by(signal),
     }
 }
 

@@ -10,8 +10,8 @@
 use crate::arguments::RunOptions;
 use crate::exit::{self, Failure};
 use crate::held::acquire_or_end;
-use crate::running::{End, Event, LAST_WORDS, Running};
-use crate::screen;
+use crate::running::{End, Event, Running};
+use crate::screen::{self, LAST_WORDS};
 use crate::signals::{self, Signals};
 use crate::starter;
 use lambda_lock::{Lock, LockClient, ReleaseOutcome};

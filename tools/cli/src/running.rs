@@ -12,7 +12,7 @@
 use crate::arguments::RunOptions;
 use crate::family::{self, Family, Mark};
 use crate::run::complain;
-use crate::screen;
+use crate::screen::{self, LAST_WORDS};
 use crate::signals::{self, Signals};
 use crate::starter;
 use lambda_lock::{Lock, LockWatch};
@@ -28,9 +28,6 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-
-/// How long is waited for a message to be written. Nobody may read it, and the lock is still held.
-pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How often the command and its lease are looked at although nothing is reported: this process may have been started with
 /// SIGCHLD blocked, and a timer stands still while the machine is suspended, but a lease does not.

@@ -101,6 +101,15 @@ pub(crate) fn has_standard_output() -> std::io::Result<()> {
     Ok(())
 }
 
+/// How long is waited for a message to be written. Nobody may read it, and a lock may be held meanwhile.
+pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Writes in a thread of its own: nobody may read it, and signals and the time are obeyed meanwhile. Cancel safe: then it may still
+/// be written.
+pub(crate) async fn aside(write: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> std::io::Result<()> {
+    tokio::task::spawn_blocking(write).await?
+}
+
 /// Writes a line to standard error. Nobody has to be there to read it: what the command does goes on.
 pub(crate) fn tell(line: impl Display) {
     let _ = writeln!(anstream::stderr(), "{line}");

@@ -283,12 +283,16 @@ fn write_lock(
     if let Some(reason) = &lock.break_reason {
         writeln!(out, "  last broken, because: {}", plain(reason))?;
     }
-    for (name, value) in &lock.attributes {
-        if let Attribute::Text(value) | Attribute::Number(value) = value {
-            writeln!(out, "  {}: {}", plain(name), plain(value))?;
-        }
+    writeln!(out, "  version: {}", plain(&lock.version))?;
+    let shown = |(name, value): (&String, &Attribute)| match value {
+        Attribute::Text(value) | Attribute::Number(value) => Some(format!("    {}: {}", plain(name), plain(value))),
+        _ => None,
+    };
+    let shown: Vec<_> = lock.attributes.iter().filter_map(shown).collect();
+    if !shown.is_empty() {
+        writeln!(out, "  attributes:")?;
     }
-    writeln!(out, "  version: {}", plain(&lock.version))
+    shown.iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
 fn write_execution(out: &mut impl Write, execution: &Execution) -> std::io::Result<()> {

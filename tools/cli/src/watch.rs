@@ -6,7 +6,7 @@ use crate::connection;
 use crate::exit::{self, Failure};
 use crate::record;
 use crate::row::State;
-use crate::screen;
+use crate::screen::{self, LAST_WORDS};
 use crate::show::of_work;
 use crate::signals::Signals;
 use lambda_lock::{ErrorKind, ListedRow, LockClient, LockKey};
@@ -14,48 +14,67 @@ use lambda_lock_timeline::{Change, Event};
 use std::collections::HashMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
+use tokio::time::{sleep, timeout};
 
 type Rows = HashMap<LockKey, Image>;
 
 pub(crate) async fn watch(connection: &connection::Options, options: &WatchOptions) -> Result<ExitCode, Failure> {
     let locks = connection.open().await?;
-    let (mut signals, begun) = (Signals::new()?, Instant::now());
-    let mut out = anstream::stdout();
+    let mut signals = Signals::new()?;
+    tokio::select! {
+        watched = watch_until_it_is_over(&locks, connection, options) => watched?,
+        _ = signals.next_ending() => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn watch_until_it_is_over(
+    locks: &LockClient,
+    connection: &connection::Options,
+    options: &WatchOptions,
+) -> Result<(), Failure> {
+    let (begun, json) = (Instant::now(), options.format.json);
     let mut before: Option<Rows> = None;
     loop {
-        let looked = tokio::select! {
-            looked = look_again(&locks, options, before.as_ref()) => looked,
-            _ = signals.next_ending() => return Ok(ExitCode::SUCCESS),
-        };
+        let looked = look_again(locks, options, before.as_ref()).await;
         let now = SystemTime::now();
-        let events = match looked {
+        let (events, wrong) = match looked {
             Ok(after) => {
                 let events = match &before {
                     None => first_seen(&after, connection, now),
                     Some(before) => changed(before, &after, now),
                 };
                 before = Some(after);
-                events
+                (events, None)
             }
             // The next look may see it. What happened meanwhile is told then.
             Err(Failure::Lock(error)) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => {
-                if before.is_none() && pause(options, begun).is_none() {
+                if before.is_none() && left(options, begun).is_zero() {
                     return Err(Failure::Lock(error));
                 }
-                screen::tell(screen::plain(&exit::with_reasons(&error)));
-                Vec::new()
+                (Vec::new(), Some(screen::plain(&exit::with_reasons(&error))))
             }
             Err(failure) => return Err(failure),
         };
-        for event in events {
-            record::write(&mut out, &event, options.format.json)?;
+        let told = screen::aside(move || {
+            wrong.iter().for_each(screen::tell);
+            let mut out = anstream::stdout();
+            events.iter().try_for_each(|event| record::write(&mut out, event, json))
+        });
+        // Nobody may read it.
+        let Ok(told) = timeout(left(options, begun).max(LAST_WORDS), told).await else { return Ok(()) };
+        told?;
+        let left = left(options, begun);
+        if left.is_zero() {
+            return Ok(());
         }
-        let Some(pause) = pause(options, begun) else { return Ok(ExitCode::SUCCESS) };
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            _ = signals.next_ending() => return Ok(ExitCode::SUCCESS),
-        }
+        // The last look is at the end of the time.
+        sleep(left.min(options.interval)).await;
     }
+}
+
+fn left(options: &WatchOptions, begun: Instant) -> Duration {
+    options.duration.map_or(Duration::MAX, |duration| duration.saturating_sub(begun.elapsed()))
 }
 
 /// What there is at the first look.
@@ -87,12 +106,6 @@ fn changed(before: &Rows, after: &Rows, now: SystemTime) -> Vec<Event> {
 
 fn image<'a>(rows: &'a Rows, key: &LockKey) -> &'a Image {
     rows.get(key).unwrap_or(&Image::Missing)
-}
-
-/// How long to pause before the next look. The last one is at the end of the time.
-fn pause(options: &WatchOptions, begun: Instant) -> Option<Duration> {
-    let left = options.duration.map_or(Duration::MAX, |duration| duration.saturating_sub(begun.elapsed()));
-    (!left.is_zero()).then_some(left.min(options.interval))
 }
 
 /// Looks, and tells work that was settled from a row that was deleted.

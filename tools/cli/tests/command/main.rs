@@ -21,4 +21,5 @@ mod run_slept;
 mod saying;
 mod seen;
 mod session;
+mod stalled;
 mod unread;

@@ -18,14 +18,14 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 /// A server, and the requests that it got: their heads and bodies.
-struct Server {
-    endpoint: String,
+pub(crate) struct Server {
+    pub(crate) endpoint: String,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
     /// It answers each request with a body.
-    async fn answering(answer: fn(&str) -> (u16, String)) -> Self {
+    pub(crate) async fn answering(answer: fn(&str) -> (u16, String)) -> Self {
         Self::answering_with("", answer).await
     }
 
@@ -427,22 +427,55 @@ async fn beside_a_dynamodb_of_ones_own_only_endpoints_that_count_are_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn configured_endpoints_are_ignored_where_a_variable_says_so() {
+async fn configured_endpoints_are_ignored_where_a_variable_or_the_profile_says_so() {
     let place = Place::new().await;
-    let ignoring = || {
+    let profile = file(directory("ignoring").join("config"), "[default]\nignore_configured_endpoint_urls = true\n");
+    for (variable, value) in [("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true"), ("AWS_CONFIG_FILE", &profile)] {
+        let ignoring = || {
+            let mut command = place.command();
+            command.env(variable, value).env("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:1");
+            command.env("HTTPS_PROXY", "http://127.0.0.1:1");
+            command
+        };
+        let ended = end(ignoring().arg("ls")).await;
+        let asks_aws = ended.err.contains("proxy") || ended.err.contains("tunnel");
+        assert!(ended.code() == 69 && asks_aws, "{variable}: {ended:?}");
+        end(ignoring().args(["ls", "--endpoint-url", place.local.endpoint()])).await.done();
+    }
+}
+
+/// The SDK would take others, such as those of a profile for another account.
+#[tokio::test(flavor = "multi_thread")]
+async fn half_of_the_credentials_in_the_environment_is_an_error() {
+    let place = Place::new().await;
+    let mut command = place.command();
+    let profile =
+        file(directory("half").join("credentials"), "[default]\naws_access_key_id = a\naws_secret_access_key = s\n");
+    command.arg("ls").env_remove("AWS_SECRET_ACCESS_KEY").env("AWS_SHARED_CREDENTIALS_FILE", profile);
+    let ended = end(&mut command).await;
+    assert!(ended.code() == 77 && ended.err.contains("AWS_SECRET_ACCESS_KEY is not"), "{ended:?}");
+    end(command.args(["--profile", "default"])).await.done();
+}
+
+/// The history of another DynamoDB than the lock's would be that of another lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_streams_are_asked_where_they_are() {
+    let place = Place::new().await;
+    let table = |_: &str| {
+        let stream = r#""LatestStreamArn":"arn","StreamSpecification":{"StreamEnabled":true,"StreamViewType":"NEW_AND_OLD_IMAGES"}"#;
+        (200, format!(r#"{{"Table":{{{stream}}}}}"#))
+    };
+    let dynamodb = Server::answering_with("x-amzn-requestid: R1\r\n", table).await;
+    let streams = Server::answering_with("x-amzn-requestid: R1\r\n", table).await;
+    let history = || {
         let mut command = place.command();
-        command
-            .env("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true")
-            .env("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:1");
-        command.env("HTTPS_PROXY", "http://127.0.0.1:1");
+        command.args(["history", "k"]).env("AWS_ENDPOINT_URL_DYNAMODB_STREAMS", &streams.endpoint);
         command
     };
-    let ended = end(ignoring().arg("ls")).await;
-    assert!(
-        ended.code() == 69 && ended.err.contains("proxy") || ended.err.contains("tunnel"),
-        "it asks AWS: {ended:?}"
-    );
-    end(ignoring().args(["ls", "--endpoint-url", place.local.endpoint()])).await.done();
+    end(history().env("AWS_ENDPOINT_URL_DYNAMODB", &dynamodb.endpoint)).await;
+    assert_eq!([&dynamodb, &streams].map(|server| server.asked("DescribeStream")), [0, 1]);
+    end(history().args(["--endpoint-url", &dynamodb.endpoint])).await;
+    assert_eq!([&dynamodb, &streams].map(|server| server.asked("DescribeStream")), [1, 1]);
 }
 
 /// A command for a DynamoDB that only a proxy can reach.

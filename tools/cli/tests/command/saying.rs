@@ -1,10 +1,11 @@
 //! What an operator is told, where an earlier sentence was wrong or missing.
 
-use crate::place::{Ended, LEASE, Place, TABLE, end};
+use crate::place::{Ended, LEASE, Place, TABLE, end, end_of};
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::once::Started;
 use lambda_lock::{Budget, LockClient, ReleaseOutcome};
 use lambda_lock_local::LocalDynamoDb;
+use lambda_lock_testkit::soon;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
@@ -13,6 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::process::ChildStderr;
 
 /// Work that failed for good.
 pub(crate) async fn failed(locks: &LockClient, name: &str) {
@@ -181,23 +184,39 @@ pub(crate) fn terminal() -> (File, File) {
     (File::from(terminal), input)
 }
 
-/// Runs the command at a terminal, at which somebody types this.
-async fn answered(place: &Place, arguments: &[&str], answer: &str) -> Ended {
+/// What a command says until it asks.
+pub(crate) async fn asks(err: &mut ChildStderr) -> String {
+    let mut said = Vec::new();
+    while !said.ends_with(b"[y/N] ") {
+        said.push(soon("it asks", err.read_u8()).await.unwrap());
+    }
+    String::from_utf8(said).unwrap()
+}
+
+/// Runs the command at a terminal, at which somebody types something before the question, and this after it.
+async fn answered(place: &Place, arguments: &[&str], before: &str, answer: &str) -> Ended {
     let (mut terminal, input) = terminal();
+    terminal.write_all(before.as_bytes()).unwrap();
+    let mut command = place.command();
+    command.args(arguments).stdin(Stdio::from(input)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut err = child.stderr.take().unwrap();
+    let mut said = asks(&mut err).await;
     terminal.write_all(answer.as_bytes()).unwrap();
-    end(place.command().args(arguments).stdin(Stdio::from(input))).await
+    soon("it ends", err.read_to_string(&mut said)).await.unwrap();
+    Ended { err: said, ..end_of(child).await }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_no_is_no_error() {
     let place = Place::new().await;
     place.held("k", "holder").await.release().await.unwrap();
-    for answer in ["n\n", "\n"] {
-        let ended = answered(&place, &["freeze", "k", "--reason", "r"], answer).await;
+    for (before, answer) in [("", "n\n"), ("", "\n"), ("y\n", "n\n")] {
+        let ended = answered(&place, &["freeze", "k", "--reason", "r"], before, answer).await;
         assert_eq!(ended.code(), 1, "{ended:?}");
         assert!(ended.err.ends_with("nothing was changed\n") && !ended.err.contains("error"), "{ended:?}");
     }
-    let ended = answered(&place, &["freeze", "k", "--reason", "r"], "y\n").await;
+    let ended = answered(&place, &["freeze", "k", "--reason", "r"], "", "y\n").await;
     assert!(ended.status.success() && ended.out.contains("is frozen"), "{ended:?}");
 }
 
@@ -234,6 +253,15 @@ async fn ls_keeps_its_columns_apart_and_finds_a_part_of_a_key() {
 
 fn text(text: &str) -> AttributeValue {
     AttributeValue::S(text.to_owned())
+}
+
+/// The path of this program may be any bytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn asl_prints_itself_also_where_the_path_of_the_program_is_no_text() {
+    let place = Place::new().await;
+    let mut command = place.command();
+    command.arg0(std::ffi::OsStr::from_bytes(b"\xff/lambda-lock")).arg("asl");
+    assert!(end(&mut command).await.done().contains("lambda-lock asl"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 
 use crate::hostile::{behind, through};
 use crate::place::{Ended, Place, TABLE, end, end_of};
-use crate::saying::{failed, terminal};
+use crate::saying::{asks, failed, terminal};
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock_local::authorize::{AuthorizingProxy, Fate};
 use lambda_lock_testkit::soon;
@@ -91,10 +91,8 @@ async fn rows_that_were_left_alone_are_told_also_where_nobody_reads_what_was_don
     command.args(["raise-tokens", "--above", "99999999999999"]).stdin(Stdio::from(input));
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
-    let (mut err, mut asked) = (child.stderr.take().unwrap(), Vec::new());
-    while !asked.ends_with(b"[y/N] ") {
-        asked.push(soon("it asks", err.read_u8()).await.unwrap());
-    }
+    let mut err = child.stderr.take().unwrap();
+    asks(&mut err).await;
     // Somebody uses the table meanwhile.
     let update = place.local.client().update_item().table_name(TABLE).key("key", AttributeValue::S("k".to_owned()));
     let update = update.update_expression("SET fencingToken = :token");
