@@ -194,6 +194,8 @@ impl Family {
     /// Sends it to the command and to all that it started. What stops or kills also reaches what is started meanwhile: by
     /// somebody whom it has not reached yet.
     pub(crate) fn send_to_all(&self, signal: Signal, command_has_ended: bool) {
+        // Whom it ends may leave others, who are known again then.
+        let _ = self.living();
         self.send(signal, command_has_ended);
         // Who only ends may start others for as long as it likes.
         let repeats = [Signal::STOP, Signal::KILL].contains(&signal);

@@ -635,11 +635,14 @@ async fn the_error_says_why_there_was_no_response() {
     let place = Place::new().await;
     let port = tls(&place.local).await;
     let odd = Server::answering(|_| (503, "<html>busy</html>".to_owned())).await;
+    let fails = |_: &str| (500, r#"{"__type":"InternalServerError","message":"it went wrong"}"#.to_owned());
+    let fails = Server::answering_with("x-amzn-requestid: R1\r\n", fails).await;
     for (endpoint, why) in [
         ("http://127.0.0.1:1", "Connection refused"),
         ("http://no-such-host.invalid", "no-such-host.invalid, or the proxy to it, is not found: check the Region"),
         (&format!("https://localhost:{port}"), "certificate"),
         (&odd.endpoint, "unexpected token '<'"),
+        (&fails.endpoint, "it went wrong"),
     ] {
         let all = [&["ls"][..], &["show", "k"], &["doctor"], &["acquire", "k"], &["raise-tokens", "--yes"]];
         for (arguments, ended) in ends_of(&place, endpoint, &all).await {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use tokio::time::sleep;
 
 /// What leaves the process group of the command, each with a worker that ignores SIGTERM.
-const LEAVES: [(&str, &str); 6] = [
+const LEAVES: [(&str, &str); 7] = [
     ("timeout", "timeout 1000 sh -c 'WORK' & wait"),
     ("setsid", "setsid sh -c 'WORK' & wait"),
     ("set-m", "set -m; sh -c 'WORK' & wait"),
@@ -21,6 +21,8 @@ const LEAVES: [(&str, &str); 6] = [
     ("daemon", "(setsid sh -c 'WORK' &); sleep 1000"),
     // In the foreground it is still in the group of lambda-lock, and its environment says nothing, as one of another user.
     ("unknown", "(env -i sh -c 'WORK' &); sleep 1000"),
+    // Its environment says that it is not the command's. It loses its parent when that is told to end.
+    ("stripped", "setsid env -i PATH=\"$PATH\" sh -c 'WORK' & wait"),
 ];
 
 struct Worker {
