@@ -28,7 +28,7 @@ pub(crate) async fn acquire(locks: &LockClient, options: &AcquireOptions) -> Res
     let (saved, watch) = (lock.to_saved(), lock.watch());
     let printed = tokio::select! {
         biased;
-        () = watch.ended() => Err(std::io::Error::other("nobody has read it, and its lease has ended")),
+        () = watch.ended() => Err(std::io::Error::other("its lease has ended before it was written")),
         signal = signals.next_ending() => {
             return Ok(run::release(lock, None).await.unwrap_or_else(|| run::end_as_by(signal)));
         }

@@ -76,13 +76,14 @@ pub(crate) fn client(profile: Option<&ProfileSet>) -> Result<SharedHttpClient, F
 
 /// The proxy that a variable names, in small letters too.
 fn proxy<E>(name: &str, of: impl FnOnce(String) -> Result<ProxyConfig, E>) -> Result<ProxyConfig, Failure> {
-    let Some(url) = variable(name) else { return Ok(ProxyConfig::disabled()) };
+    let without = variable("NO_PROXY").unwrap_or_default();
+    let Some(url) = variable(name).filter(|_| without.trim() != "*") else { return Ok(ProxyConfig::disabled()) };
     let url = if url.contains("://") { url } else { format!("http://{url}") };
     // The URL may have a password, so it is not quoted.
     let config = of(url).map_err(|_| {
         Failure::Usage(format!("{name} is no URL of a proxy: give one such as http://proxy.example.com:3128"))
     })?;
-    Ok(config.no_proxy(variable("NO_PROXY").unwrap_or_default()))
+    Ok(config.no_proxy(without))
 }
 
 fn variable(name: &str) -> Option<String> {

@@ -10,7 +10,8 @@ use crate::connection;
 use crate::exit::{Failure, of_request};
 use crate::screen::{self, plain};
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
 use lambda_lock_protocol::Schema;
 use serde_json::json;
 use std::collections::HashMap;
@@ -114,32 +115,29 @@ impl Raising<'_> {
 
     /// Raises the token of this row, which had this one. Returns whether it is as large now.
     async fn raise(&self, key: Row, seen: String) -> Result<bool, Failure> {
-        let update = self.dynamodb.update_item().table_name(self.table).set_key(Some(key.clone()));
+        let update = self.dynamodb.update_item().table_name(self.table).set_key(Some(key));
         let update = update.update_expression("SET #token = :floor").condition_expression("#token = :seen");
         let update = update.expression_attribute_names("#token", TOKEN);
         let update = update.expression_attribute_values(":floor", AttributeValue::N(self.floor.to_string()));
         let update = update.expression_attribute_values(":seen", AttributeValue::N(seen));
+        let update = update.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         match update.send().await {
             Ok(_) => Ok(true),
-            Err(error)
-                if error.as_service_error().is_some_and(|error| error.is_conditional_check_failed_exception()) =>
-            {
-                self.is_raised(key).await
-            }
-            Err(error) => Err(of_request(&error, self.table)),
+            Err(error) => match error.as_service_error() {
+                Some(UpdateItemError::ConditionalCheckFailedException(refused)) => Ok(self.is_raised(refused.item())),
+                _ => Err(of_request(&error, self.table)),
+            },
         }
     }
 
     /// After a refusal: whether nothing is left to raise. The SDK sends a request again whose response was lost, so an earlier copy
     /// may have done it.
-    async fn is_raised(&self, key: Row) -> Result<bool, Failure> {
-        let get = self.dynamodb.get_item().table_name(self.table).set_key(Some(key)).consistent_read(true);
-        let row = get.send().await.map_err(|error| of_request(&error, self.table))?.item;
-        Ok(match row.as_ref().and_then(|row| row.get(TOKEN)) {
+    fn is_raised(&self, row: Option<&Row>) -> bool {
+        match row.and_then(|row| row.get(TOKEN)) {
             Some(AttributeValue::N(token)) => is_at_least(token, self.floor),
             Some(_) => false,
             None => true,
-        })
+        }
     }
 }
 

@@ -22,6 +22,8 @@ const ENDING: &[Signal] = &[
     Signal::VTALARM,
     Signal::PROF,
     #[cfg(target_os = "linux")]
+    Signal::STKFLT,
+    #[cfg(target_os = "linux")]
     Signal::IO,
     #[cfg(target_os = "linux")]
     Signal::POWER,

@@ -126,9 +126,13 @@ async fn look(locks: &LockClient, options: &WatchOptions) -> Result<Rows, Failur
     let mut found = Rows::new();
     for key in &options.keys {
         let key = LockKey::new(key.clone(), options.sort_key.clone());
-        if let Some(lock) = locks.peek(key.clone()).await? {
-            found.insert(key, Image::Lock(Box::new(lock)));
-        }
+        let image = match locks.peek(key.clone()).await {
+            Ok(Some(lock)) => Image::Lock(Box::new(lock)),
+            Ok(None) => continue,
+            Err(error) if error.kind() == ErrorKind::InvalidRecord => Image::Other,
+            Err(error) => return Err(error.into()),
+        };
+        found.insert(key, image);
     }
     if options.keys.is_empty() {
         let mut pages = locks.list();

@@ -267,6 +267,16 @@ async fn a_table_that_throttles_or_is_silent_ends_a_command_but_not_a_watch() {
     assert!(watched.status.success() && !watched.err.is_empty(), "it says what it could not see: {watched:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_of_several_locks_goes_on_where_one_row_is_no_lock_record() {
+    let place = Place::new().await;
+    let put = place.local.client().put_item().table_name(TABLE).item("key", text("bad")).item("ownerName", number("7"));
+    put.send().await.unwrap();
+    let _held = place.held("k", "holder").await;
+    let watched = place.run(&["watch", "bad", "k", "--for", "1s"]).await.done();
+    assert!(watched.contains("holder") && !watched.contains("bad"), "{watched}");
+}
+
 /// The exit code says whether the lock is free or left to its lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_may_still_be_held_is_said_by_the_exit_code() {

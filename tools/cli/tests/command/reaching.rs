@@ -159,6 +159,8 @@ async fn a_profile_is_used_wherever_its_credentials_come_from() {
     let mut named = command();
     named.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY").env("AWS_DEFAULT_PROFILE", "process");
     end(named.arg("ls")).await.done();
+    // It counts before the other one.
+    end(named.env("AWS_PROFILE", "base")).await.done();
 }
 
 /// The credentials and the Region that are there would be those of another account.
@@ -499,6 +501,9 @@ async fn requests_go_through_the_proxy_of_their_scheme() {
     assert_eq!(proxy.asked("POST http://dynamodb.example.test/"), 4, "{:?}", proxy.asked);
     let direct = end(far(&place, http).env("HTTP_PROXY", &proxy.endpoint).env("NO_PROXY", "example.test")).await;
     assert!(direct.code() == 69 && proxy.asked("POST") == 4, "{direct:?}");
+    // An address is no name, and counts too.
+    let nowhere = "http://127.0.0.1:1";
+    end(far(&place, place.local.endpoint()).env("HTTP_PROXY", nowhere).env("NO_PROXY", "*")).await.done();
     end(place.command().arg("ls").env("HTTPS_PROXY", &proxy.endpoint)).await.done();
     assert_eq!(proxy.asked("POST"), 4, "a proxy of another scheme");
 

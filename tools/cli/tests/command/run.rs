@@ -205,11 +205,12 @@ async fn a_command_that_was_stopped_is_ended_too() {
     let child = spawned(run(
         &place,
         &["--lease", "6s", "--kill-after", "1h"],
-        &format!("echo $$ > {}; kill -STOP $$; sleep 100", ready.display()),
+        &format!("trap 'echo cleaned up; exit' TERM; echo $$ > {}; kill -STOP $$; sleep 100", ready.display()),
     ));
     let pid = written(&ready).await;
     break_it(&place).await;
-    assert_eq!(ended(child).await.code(), 76);
+    let ended = ended(child).await;
+    assert_eq!((ended.code(), ended.out.as_str()), (76, "cleaned up\n"), "{ended:?}");
     assert!(!is_running(&pid));
 }
 

@@ -305,9 +305,12 @@ async fn a_wait_that_had_no_answer_once_does_not_end_as_held() {
     let lock = place.held("k", "other").await;
     for interrupted in [false, true] {
         let come = decides(&proxy, Fate::RequestLost);
-        let wait = if interrupted { "10m" } else { "10s" };
+        let wait = if interrupted { "10m" } else { "20s" };
         // The owner's name that was given is that of others too.
         let child = spawned(through(&place, &proxy, &["--wait", wait, "--owner", "other"], "echo ran"));
+        until_come(&come, 16).await;
+        // What is throttled says nothing about the try before.
+        let come = decides(&proxy, Fate::Throttled);
         until_come(&come, 16).await;
         let come = decides(&proxy, Fate::Answered);
         until_come(&come, 1).await;

@@ -291,7 +291,7 @@ async fn run_tells_from_the_background_what_is_wrong_and_goes_on() {
     let place = Place::new().await;
     let ready = file("strict-ready");
     let script = format!(
-        "lambda-lock run k --lease 3s --kill-after 5s -- sh -c 'echo $$ > {}; exec sleep 100' & wait $!; echo ended with $?",
+        "lambda-lock run k --lease 3s --kill-after 1300ms -- sh -c 'echo $$ > {}; exec sleep 100' & wait $!; echo ended with $?",
         ready.display()
     );
     let at_work = async {
@@ -300,7 +300,10 @@ async fn run_tells_from_the_background_what_is_wrong_and_goes_on() {
     };
     let (shown, ()) = tokio::join!(at_a_strict_terminal(&place, &script), at_work);
     let Some(shown) = shown else { return };
-    assert!(shown.contains("--kill-after 5s is more than a third of the lease"), "{shown}");
+    assert!(
+        shown.contains("--kill-after 1s 300ms is more than a third of the lease of 3s: the command may run for 1s"),
+        "{shown}"
+    );
     assert!(shown.contains("the lock is lost: the command is stopped"), "{shown}");
     assert!(shown.contains("ended with 76"), "{shown}");
 }

@@ -76,7 +76,7 @@ async fn nobody_waits_for_a_reader_beyond_the_time() {
     let child = place.command().args(["acquire", "k", "--lease", "1s"]).stdout(writer).stderr(Stdio::piped()).spawn();
     let acquired = end_of(child.unwrap()).await;
     assert_eq!(acquired.code(), 1, "{acquired:?}");
-    assert!(acquired.err.contains("nobody has read it, and its lease has ended"), "{acquired:?}");
+    assert!(acquired.err.contains("its lease has ended before it was written"), "{acquired:?}");
     assert!(place.is_free("k").await);
     drop(reader);
 
@@ -155,5 +155,7 @@ async fn a_freeze_says_who_holds_the_lock_that_it_froze() {
         let _holder = place.held(&key, "holder").await;
         let frozen = freeze.await.unwrap().done();
         assert!(frozen.contains("Nobody but its holder is granted it"), "{late}: {frozen}");
+        let lock = place.locks("test").peek(key.as_str()).await.unwrap().unwrap();
+        assert_eq!(lock.freeze_reason.as_deref(), Some("r"), "{late}: {frozen}");
     }
 }
