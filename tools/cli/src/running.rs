@@ -134,9 +134,12 @@ impl Running {
     /// Passes on the signals that this process gets, and ends the command in time. Cancel safe.
     pub(crate) async fn next(&mut self, signals: &mut Signals) -> io::Result<Event> {
         loop {
+            let begun = Instant::now();
             if self.has_ended()? {
                 return Ok(Event::Ended);
             }
+            // A command may have children without end. Most of the time is left to renewals and signals all the same.
+            let rest = begun.elapsed() * 4;
             self.say_who_wants_the_terminal();
             if !self.was_told_to_end() && !self.watch.is_lost() && self.has_slept() {
                 if self.watch.remaining() <= self.grace {
@@ -148,7 +151,10 @@ impl Running {
             let is_at_rest = self.status.is_some() || matches!(self.phase, Phase::Killed);
             let look = if is_at_rest { LOOK_AT_REST } else { LOOK };
             tokio::select! {
-                _ = self.child_changed.recv() => {}
+                () = async {
+                    self.child_changed.recv().await;
+                    sleep(rest).await;
+                } => {}
                 () = sleep(look) => {}
                 () = time_is_over => if matches!(self.phase, Phase::Ends { .. }) {
                     self.kill();
