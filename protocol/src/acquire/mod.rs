@@ -48,7 +48,6 @@
 //! held. When the time for responses is over, the call reports instead that it could not get the lock for now (throttled).
 
 mod attempt;
-mod end;
 mod one_of;
 mod options;
 mod pace;
@@ -65,7 +64,9 @@ use super::backoff::varied;
 use super::call::Call;
 use super::contention::Contention;
 use super::failure::Failure;
+use super::holding::Holding;
 use super::instants::Instants;
+use super::line::LineSeen;
 use super::observation::Observation;
 use super::port::{Now, Port};
 use super::record::{InvalidRecord, Record};
@@ -73,11 +74,10 @@ use super::reply::{Fault, Rejection, Reply, Written};
 use super::request::{Action, NewGrant, Request};
 use super::schema;
 use super::settings::Settings;
-use super::value::Item;
+use super::value::{Item, Value};
 use super::version::Version;
 use super::work::{Look, Work};
-use attempt::Attempts;
-use end::{End, Flow, failed};
+use attempt::{Attempt, Attempts};
 use pace::Pace;
 use rows::Row;
 use std::convert::Infallible;
@@ -127,6 +127,20 @@ fn plain(started: Result<Started, Failure>) -> Result<Acquired, Failure> {
         Started::Settled(_) | Started::Mismatch(_) => Err(Failure::OutcomeUnknown),
     }
 }
+
+/// How the requests of a call ended.
+enum End {
+    Granted(Acquired),
+    Held(HolderSeen),
+    /// The record of the work says it.
+    Known(Started),
+    Failed(Failure),
+    /// The grant was written into a row that is not a lock record.
+    Unreadable(InvalidRecord),
+}
+
+/// `Break` ends the call.
+type Flow<T> = ControlFlow<End, T>;
 
 struct Acquiring<'a> {
     settings: &'a Settings,
@@ -390,10 +404,52 @@ impl<'a> Acquiring<'a> {
         }
     }
 
+    /// The row carries our grant. Finds the attempt that wrote it, and checks that it is still held.
+    fn recognised(&self, now: &Now, version: Version, record: &Record) -> End {
+        let written = self.attempts.that_wrote(version);
+        match (written, record.token) {
+            (Some(attempt), Some(token)) if !record.released => {
+                End::Granted(self.granted(now, attempt, token, record.data.clone(), None))
+            }
+            // The row was released by a cleanup of our workflow, or no attempt of this call wrote it.
+            _ => End::Failed(Failure::Lost),
+        }
+    }
+
     /// Prepares the write that follows a refusal.
     fn follow_up(&mut self, next: Next) -> Flow<Decision> {
         self.call.follow_up();
         ControlFlow::Continue(Decision::Send(next))
+    }
+
+    /// A write was applied. Breaks with the grant, or continues when the response does not contain it.
+    fn applied(&mut self, now: &Now, mut row: Item, by_claim: bool) -> Flow<()> {
+        // A response without a version contains no row.
+        if row.get(schema::VERSION).is_none() {
+            return ControlFlow::Continue(());
+        }
+        if let Err(invalid) = self.look_at_work(now, &row)? {
+            return ControlFlow::Break(End::Unreadable(invalid));
+        }
+        let token = match row.get(schema::TOKEN) {
+            Some(Value::N(number)) => number.parse().ok().filter(|token| (1..u64::MAX).contains(token)),
+            _ => None,
+        };
+        if let (Some(attempt), Some(token)) = (self.attempts.last(), token) {
+            // A Claim that respects the line is refused while anybody may be in it.
+            let is_deserted = by_claim && self.options.queueing != Queueing::Ignored;
+            let line = LineSeen::of_row(attempt.started, &row, is_deserted);
+            let data = match row.remove(schema::DATA) {
+                Some(Value::B(bytes)) => Some(bytes),
+                _ => None,
+            };
+            return ControlFlow::Break(End::Granted(self.granted(now, attempt, token, data, line)));
+        }
+        match Record::read_granted(row, &self.settings.schema) {
+            // No larger token can follow the row's token, so the token that was written is invalid too.
+            Err(invalid) => ControlFlow::Break(End::Unreadable(invalid)),
+            Ok(_) => ControlFlow::Continue(()),
+        }
     }
 
     /// Waits until the next request may be sent. Breaks when the caller's time is over.
@@ -402,6 +458,67 @@ impl<'a> Acquiring<'a> {
             Ok(now) => ControlFlow::Continue(self.as_it_waits(now)),
             Err(failure) => ControlFlow::Break(self.out_of_time(&self.now(port), failure)),
         }
+    }
+
+    fn out_of_time(&self, now: &Now, failure: Failure) -> End {
+        match self.verdict(now) {
+            Verdict::Wait(wait) => End::Held(self.caller().holder(now, &wait)),
+            Verdict::Refuse(failure) => End::Failed(failure),
+            Verdict::May(_) => End::Failed(failure),
+        }
+    }
+
+    /// Returns the caller's result. Without a grant, first releases the lock in case an attempt was applied, or still
+    /// will be.
+    async fn finish(&mut self, port: &mut impl Port, end: End) -> Result<Started, Failure> {
+        match end {
+            End::Granted(granted) => Ok(self.with_record(granted)),
+            End::Known(started) => Ok(started),
+            End::Unreadable(invalid) => {
+                self.release(port).await;
+                Err(Failure::InvalidRecord(invalid))
+            }
+            End::Held(_) | End::Failed(_) if self.call.is_unknown() => {
+                self.release(port).await;
+                Err(Failure::OutcomeUnknown)
+            }
+            End::Held(seen) => Ok(self.with_record(Acquired::Held(seen))),
+            End::Failed(failure) => Err(failure),
+        }
+    }
+
+    fn with_record(&mut self, acquired: Acquired) -> Started {
+        Started::Lock(acquired, self.work.take().and_then(Work::into_record))
+    }
+
+    fn granted(
+        &self,
+        now: &Now,
+        attempt: &Attempt,
+        token: u64,
+        data: Option<Vec<u8>>,
+        line: Option<LineSeen>,
+    ) -> Acquired {
+        let AcquireOptions { key, owner, workflow, commit, .. } = &self.options;
+        let newest = self.attempts.newest().unwrap_or(attempt.version.stamp);
+        let bounds = &self.settings.clock_bounds;
+        let validity = attempt.validity(now, bounds);
+        let holding = attempt.holding(key.clone(), owner, workflow.as_deref(), token, newest, validity);
+        let pending = attempt.resolved(0, *commit, &self.options.reclaim);
+        Acquired::Granted {
+            renew_first: attempt.is_half_over(now, validity, bounds),
+            data,
+            holding: Holding { keep: self.work.as_ref().map(Work::keep), pending, line, ..holding },
+        }
+    }
+
+    /// Releases the lock in case an attempt without a response was applied, or still will be.
+    async fn release(&mut self, port: &mut impl Port) {
+        let Some(attempt) = self.attempts.last() else { return };
+        let now = port.now();
+        let action = Action::release_of_attempt(attempt.version, now.wall.millis);
+        // Nothing follows from the reply.
+        let _ = self.send(port, &now, action).await;
     }
 
     async fn send(&mut self, port: &mut impl Port, now: &Now, action: Action) -> (Instants, Reply<Written>) {
@@ -442,4 +559,8 @@ impl<'a> Acquiring<'a> {
             in_line.unwrap_or_else(|| poll.pause(port).max(varied(contention.pause(), port)))
         })
     }
+}
+
+fn failed<T>(failure: Failure) -> Flow<T> {
+    ControlFlow::Break(End::Failed(failure))
 }
