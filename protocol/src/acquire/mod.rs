@@ -47,6 +47,7 @@
 //! the caller has time left, and the third one pauses first. A row that this call would take is never reported as
 //! held. When the time for responses is over, the call reports instead that it could not get the lock for now (throttled).
 
+mod acquiring;
 mod attempt;
 mod one_of;
 mod options;
@@ -61,30 +62,23 @@ pub use options::{AcquireOptions, Acquired, HolderSeen, Queueing, Reclaim, Start
 pub use together::{AcquireAllOptions, AcquiredAll, Blocked, FailedAcquire, WantedLock, acquire_all};
 
 use super::backoff::varied;
-use super::call::Call;
-use super::contention::Contention;
 use super::failure::Failure;
-use super::holding::Holding;
 use super::instants::Instants;
-use super::line::LineSeen;
-use super::observation::Observation;
 use super::port::{Now, Port};
-use super::record::{InvalidRecord, Record};
-use super::reply::{Fault, Rejection, Reply, Written};
-use super::request::{Action, NewGrant, Request};
+use super::record::Record;
+use super::reply::{Fault, Rejection, Written};
+use super::request::{Action, NewGrant};
 use super::schema;
 use super::settings::Settings;
-use super::value::{Item, Value};
+use super::value::Item;
 use super::version::Version;
 use super::work::{Look, Work};
-use attempt::{Attempt, Attempts};
-use pace::Pace;
+use acquiring::{Acquiring, End, Flow, failed};
 use rows::Row;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::time::Duration;
-use verdict::{Caller, Verdict, Write, verdict};
-use waiter::Waiter;
+use verdict::{Verdict, Write};
 
 /// Acquires a lock. Waits for another holder for as long as [`Now`] allows. Without time to wait it tries once.
 ///
@@ -128,37 +122,6 @@ fn plain(started: Result<Started, Failure>) -> Result<Acquired, Failure> {
     }
 }
 
-/// How the requests of a call ended.
-enum End {
-    Granted(Acquired),
-    Held(HolderSeen),
-    /// The record of the work says it.
-    Known(Started),
-    Failed(Failure),
-    /// The grant was written into a row that is not a lock record.
-    Unreadable(InvalidRecord),
-}
-
-/// `Break` ends the call.
-type Flow<T> = ControlFlow<End, T>;
-
-struct Acquiring<'a> {
-    settings: &'a Settings,
-    options: AcquireOptions,
-    /// What the lock is for, where its row means more than the lock.
-    work: Option<Work>,
-    /// Whether it waits for another holder, as long as [`Now`] allows.
-    waits: bool,
-    attempts: Attempts,
-    call: Call,
-    row: Row,
-    pace: Pace,
-    contention: Contention,
-    waiter: Waiter,
-    /// DynamoDB found a write invalid. The cause may be the row as it stands.
-    refused_as_invalid: Option<String>,
-}
-
 /// What a call does next.
 enum Decision {
     Send(Next),
@@ -175,38 +138,11 @@ enum Next {
     Join,
 }
 
-impl<'a> Acquiring<'a> {
-    fn new(settings: &'a Settings, options: AcquireOptions, work: Option<Work>) -> Self {
-        let ticket = options.observation.as_ref().and_then(Observation::ticket);
-        let waiter = Waiter::with_ticket(ticket.filter(|_| options.queueing != Queueing::Ignored));
-        Self {
-            settings,
-            options,
-            work,
-            waits: true,
-            attempts: Attempts::default(),
-            call: Call::new(),
-            row: Row::Unseen,
-            pace: Pace::new(),
-            contention: Contention::default(),
-            waiter,
-            refused_as_invalid: None,
-        }
-    }
-
+impl Acquiring<'_> {
     /// Runs the call, once.
     async fn run(&mut self, port: &mut impl Port) -> Result<Started, Failure> {
         let ControlFlow::Break(end) = self.pursue(port).await;
         self.finish(port, end).await
-    }
-
-    /// Reads the clocks. A call that does not wait has no time to wait.
-    fn now(&self, port: &mut impl Port) -> Now {
-        self.as_it_waits(port.now())
-    }
-
-    fn as_it_waits(&self, now: Now) -> Now {
-        if self.waits { now } else { Now { wait_left: Duration::ZERO, ..now } }
     }
 
     async fn pursue(&mut self, port: &mut impl Port) -> Flow<Infallible> {
@@ -352,16 +288,6 @@ impl<'a> Acquiring<'a> {
         }
     }
 
-    /// What the row means for the work, where the call is for some. Breaks where its record says how the call ends.
-    fn look_at_work(&mut self, now: &Now, row: &Item) -> Flow<Result<Look, InvalidRecord>> {
-        let Some(work) = &mut self.work else { return ControlFlow::Continue(Ok(Look::Lock)) };
-        match work.look(now, self.settings, row) {
-            Ok(Look::Settled(record)) => ControlFlow::Break(End::Known(Started::Settled(record))),
-            Ok(Look::Mismatch(record)) => ControlFlow::Break(End::Known(Started::Mismatch(record))),
-            look => ControlFlow::Continue(look),
-        }
-    }
-
     /// Decides what the row means now.
     fn decide(&mut self, now: &Now) -> Flow<Decision> {
         let own = self.row.watch().and_then(|watch| Some((watch.record().own_version?, watch.record())));
@@ -388,68 +314,10 @@ impl<'a> Acquiring<'a> {
         ControlFlow::Continue(Decision::Wait { due_in })
     }
 
-    /// Whether the call may take the row now.
-    fn verdict(&self, now: &Now) -> Verdict<'_> {
-        verdict(now, &self.row, &self.caller())
-    }
-
-    fn caller(&self) -> Caller<'_> {
-        let is_claimable = self.work.as_ref().is_none_or(Work::is_claimable);
-        Caller {
-            owner: &self.options.owner,
-            reclaim: &self.options.reclaim,
-            clock_bounds: &self.settings.clock_bounds,
-            line: (self.options.queueing != Queueing::Ignored).then_some(&self.waiter),
-            claim: is_claimable.then_some(&self.options.attributes),
-        }
-    }
-
-    /// The row carries our grant. Finds the attempt that wrote it, and checks that it is still held.
-    fn recognised(&self, now: &Now, version: Version, record: &Record) -> End {
-        let written = self.attempts.that_wrote(version);
-        match (written, record.token) {
-            (Some(attempt), Some(token)) if !record.released => {
-                End::Granted(self.granted(now, attempt, token, record.data.clone(), None))
-            }
-            // The row was released by a cleanup of our workflow, or no attempt of this call wrote it.
-            _ => End::Failed(Failure::Lost),
-        }
-    }
-
     /// Prepares the write that follows a refusal.
     fn follow_up(&mut self, next: Next) -> Flow<Decision> {
         self.call.follow_up();
         ControlFlow::Continue(Decision::Send(next))
-    }
-
-    /// A write was applied. Breaks with the grant, or continues when the response does not contain it.
-    fn applied(&mut self, now: &Now, mut row: Item, by_claim: bool) -> Flow<()> {
-        // A response without a version contains no row.
-        if row.get(schema::VERSION).is_none() {
-            return ControlFlow::Continue(());
-        }
-        if let Err(invalid) = self.look_at_work(now, &row)? {
-            return ControlFlow::Break(End::Unreadable(invalid));
-        }
-        let token = match row.get(schema::TOKEN) {
-            Some(Value::N(number)) => number.parse().ok().filter(|token| (1..u64::MAX).contains(token)),
-            _ => None,
-        };
-        if let (Some(attempt), Some(token)) = (self.attempts.last(), token) {
-            // A Claim that respects the line is refused while anybody may be in it.
-            let is_deserted = by_claim && self.options.queueing != Queueing::Ignored;
-            let line = LineSeen::of_row(attempt.started, &row, is_deserted);
-            let data = match row.remove(schema::DATA) {
-                Some(Value::B(bytes)) => Some(bytes),
-                _ => None,
-            };
-            return ControlFlow::Break(End::Granted(self.granted(now, attempt, token, data, line)));
-        }
-        match Record::read_granted(row, &self.settings.schema) {
-            // No larger token can follow the row's token, so the token that was written is invalid too.
-            Err(invalid) => ControlFlow::Break(End::Unreadable(invalid)),
-            Ok(_) => ControlFlow::Continue(()),
-        }
     }
 
     /// Waits until the next request may be sent. Breaks when the caller's time is over.
@@ -458,76 +326,6 @@ impl<'a> Acquiring<'a> {
             Ok(now) => ControlFlow::Continue(self.as_it_waits(now)),
             Err(failure) => ControlFlow::Break(self.out_of_time(&self.now(port), failure)),
         }
-    }
-
-    fn out_of_time(&self, now: &Now, failure: Failure) -> End {
-        match self.verdict(now) {
-            Verdict::Wait(wait) => End::Held(self.caller().holder(now, &wait)),
-            Verdict::Refuse(failure) => End::Failed(failure),
-            Verdict::May(_) => End::Failed(failure),
-        }
-    }
-
-    /// Returns the caller's result. Without a grant, first releases the lock in case an attempt was applied, or still
-    /// will be.
-    async fn finish(&mut self, port: &mut impl Port, end: End) -> Result<Started, Failure> {
-        match end {
-            End::Granted(granted) => Ok(self.with_record(granted)),
-            End::Known(started) => Ok(started),
-            End::Unreadable(invalid) => {
-                self.release(port).await;
-                Err(Failure::InvalidRecord(invalid))
-            }
-            End::Held(_) | End::Failed(_) if self.call.is_unknown() => {
-                self.release(port).await;
-                Err(Failure::OutcomeUnknown)
-            }
-            End::Held(seen) => Ok(self.with_record(Acquired::Held(seen))),
-            End::Failed(failure) => Err(failure),
-        }
-    }
-
-    fn with_record(&mut self, acquired: Acquired) -> Started {
-        Started::Lock(acquired, self.work.take().and_then(Work::into_record))
-    }
-
-    fn granted(
-        &self,
-        now: &Now,
-        attempt: &Attempt,
-        token: u64,
-        data: Option<Vec<u8>>,
-        line: Option<LineSeen>,
-    ) -> Acquired {
-        let AcquireOptions { key, owner, workflow, commit, .. } = &self.options;
-        let newest = self.attempts.newest().unwrap_or(attempt.version.stamp);
-        let bounds = &self.settings.clock_bounds;
-        let validity = attempt.validity(now, bounds);
-        let holding = attempt.holding(key.clone(), owner, workflow.as_deref(), token, newest, validity);
-        let pending = attempt.resolved(0, *commit, &self.options.reclaim);
-        Acquired::Granted {
-            renew_first: attempt.is_half_over(now, validity, bounds),
-            data,
-            holding: Holding { keep: self.work.as_ref().map(Work::keep), pending, line, ..holding },
-        }
-    }
-
-    /// Releases the lock in case an attempt without a response was applied, or still will be.
-    async fn release(&mut self, port: &mut impl Port) {
-        let Some(attempt) = self.attempts.last() else { return };
-        let now = port.now();
-        let action = Action::release_of_attempt(attempt.version, now.wall.millis);
-        // Nothing follows from the reply.
-        let _ = self.send(port, &now, action).await;
-    }
-
-    async fn send(&mut self, port: &mut impl Port, now: &Now, action: Action) -> (Instants, Reply<Written>) {
-        let request = Request::alone(self.options.key.clone(), action);
-        let request = match &self.work {
-            Some(work) => work.with_record(request),
-            None => request,
-        };
-        port.write(now, request).await
     }
 
     fn action(&mut self, port: &mut impl Port, now: &Now, next: &Next) -> Action {
@@ -559,8 +357,4 @@ impl<'a> Acquiring<'a> {
             in_line.unwrap_or_else(|| poll.pause(port).max(varied(contention.pause(), port)))
         })
     }
-}
-
-fn failed<T>(failure: Failure) -> Flow<T> {
-    ControlFlow::Break(End::Failed(failure))
 }

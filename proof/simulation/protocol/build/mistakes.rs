@@ -199,7 +199,7 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "RecognisedCountsFromPoll",
-        file: "acquire/mod.rs",
+        file: "acquire/acquiring.rs",
         find: "End::Granted(self.granted(now, attempt, token, record.data.clone(), None))",
         put: "
             let attempt = &{
@@ -212,7 +212,7 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "HeldAfterUnknown",
-        file: "acquire/mod.rs",
+        file: "acquire/acquiring.rs",
         find: "End::Held(_) | End::Failed(_) if self.call.is_unknown() => {",
         put: "
             End::Held(seen) if self.call.is_unknown() && MISTAKEN => Ok(self.with_record(Acquired::Held(seen))),
@@ -221,7 +221,7 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "NoCleanup",
-        file: "acquire/mod.rs",
+        file: "acquire/acquiring.rs",
         find: "self.release(port).await; Err(Failure::OutcomeUnknown)",
         put: "
             if !MISTAKEN {
@@ -268,7 +268,7 @@ pub(crate) const EDITS: &[Edit] = &[
     // Clocks.
     Edit {
         name: "LeaseCountsFromReceipt",
-        file: "acquire/mod.rs",
+        file: "acquire/acquiring.rs",
         find: "let validity = attempt.validity(",
         put: "
             let attempt = &{
@@ -398,7 +398,7 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "OutOfTurnEndsLine",
-        file: "acquire/mod.rs",
+        file: "acquire/acquiring.rs",
         find: "let is_deserted = by_claim && self.options.queueing != Queueing::Ignored;",
         put: "let is_deserted = by_claim && (MISTAKEN || self.options.queueing != Queueing::Ignored);",
     },
