@@ -28,15 +28,18 @@ use std::time::{Duration, Instant};
 /// For how long is looked for who was started while others were stopped or killed.
 const STARTED_MEANWHILE: Duration = Duration::from_secs(1);
 
-/// How often `/proc` is read again, where somebody lost his parent while it was read. Of another user's parent nothing is seen
-/// where `/proc` hides it.
-const READS: usize = 3;
+/// How often is looked again at who lost his parent while `/proc` was read. Of another user's parent nothing is seen where `/proc`
+/// hides it.
+const LOOKS_AGAIN: usize = 2;
 
 /// A child in the group of this process that has ended for so long was adopted: nobody waits for it.
 const LEFT_ALONE: Duration = Duration::from_secs(1);
 
-/// Looks at a child that has ended, and leaves it to whoever waits for it.
-const PEEK: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG).union(WaitIdOptions::NOWAIT);
+/// How long those that have ended wait for the next look at them.
+const REAPED_EVERY: Duration = Duration::from_millis(10);
+
+/// Waits for a child that has ended, and leaves it to whoever waits for it.
+const LEFT: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOWAIT);
 
 /// The variable that tells to which runs a process belongs: the outermost first.
 const RUNS: &str = "LAMBDA_LOCK_RUNS";
@@ -54,8 +57,6 @@ pub(crate) struct Family {
     is_alone: bool,
     /// Who was found, with the time of his start: the number may be another's since.
     seen: RefCell<HashSet<(Pid, u64)>>,
-    /// Children that have ended, and since when that is known.
-    ended: RefCell<HashMap<(Pid, u64), Instant>>,
     reserve: Reserve,
 }
 
@@ -143,7 +144,7 @@ pub(crate) fn kill_after_panic(command: Pid, group: bool, mark: Mark, is_alone: 
     panic::set_hook(Box::new(move |panicked| {
         if cfg!(panic = "abort") || thread::current().id() == main {
             // In the foreground the command is found among the children. Its number may be another's, if it has ended.
-            Family::new(command, group, mark.clone(), is_alone).send_to_all(Signal::KILL, true);
+            let _ = Family::new(command, group, mark.clone(), is_alone).send_to_all(&[Signal::KILL], true);
         }
         tell(panicked);
     }));
@@ -167,17 +168,41 @@ pub(crate) fn kill_children_but(children: &HashSet<Pid>) {
     }
 }
 
+/// Asks for the end of those that are adopted, and end from now on. In a thread of its own: a command may leave thousands a second,
+/// and its lease ends meanwhile. Where no thread can be had, they stay until this process ends.
+pub(crate) fn reap_adopted(command: Pid) {
+    let reap = move || {
+        let (reserve, mut ended) = (Reserve::filled(), HashMap::new());
+        loop {
+            let _ = waitid(WaitId::All, LEFT);
+            reap_ended(command, &reserve, &mut ended);
+            thread::sleep(REAPED_EVERY);
+        }
+    };
+    let _ = thread::Builder::new().spawn(reap);
+}
+
+/// Not the command's end, nor that of a program for the credentials, which is in the group of this process: somebody waits for it,
+/// and does not let it wait. Notes since when a child is known to have ended.
+fn reap_ended(command: Pid, reserve: &Reserve, ended: &mut HashMap<(Pid, u64), Instant>) {
+    let _lent = reserve.lend();
+    // Of all processes it would take so long that they became ever more.
+    let Ok(listed) = listed_children().map_or_else(listed, Ok) else { return };
+    let (own_group, now) = (own_group(), Instant::now());
+    let has_ended =
+        |pid: &Pid, process: &Process| *pid != command && process.parent == getpid().as_raw_pid() && process.has_ended;
+    ended.retain(|(pid, begun), _| listed.get(pid).is_some_and(|process| process.begun == *begun));
+    for (pid, process) in listed.iter().filter(|(pid, process)| has_ended(pid, process)) {
+        let since = *ended.entry((*pid, process.begun)).or_insert(now);
+        if process.group != own_group || now - since >= LEFT_ALONE {
+            let _ = waitpid(Some(*pid), WaitOptions::NOHANG);
+        }
+    }
+}
+
 impl Family {
     pub(crate) fn new(command: Pid, group: bool, mark: Mark, is_alone: bool) -> Self {
-        Self {
-            command,
-            group,
-            mark,
-            is_alone,
-            seen: RefCell::default(),
-            ended: RefCell::default(),
-            reserve: Reserve::filled(),
-        }
+        Self { command, group, mark, is_alone, seen: RefCell::default(), reserve: Reserve::filled() }
     }
 
     /// Sends it to the group of the command, or in the foreground to the command alone.
@@ -191,38 +216,43 @@ impl Family {
         };
     }
 
-    /// Sends it to the command and to all that it started. What stops or kills also reaches what is started meanwhile: by
-    /// somebody whom it has not reached yet.
-    pub(crate) fn send_to_all(&self, signal: Signal, command_has_ended: bool) {
-        // Whom it ends may leave others, who are known again then.
-        let _ = self.living();
-        self.send(signal, command_has_ended);
+    /// Stops the command, finds all that it started, and sends them to all of these. So SIGCONT is behind what does not stop or
+    /// kill. What stops or kills also reaches what is started meanwhile: by somebody whom it has not reached yet. Returns who was
+    /// found.
+    pub(crate) fn send_to_all(&self, signals: &[Signal], command_has_ended: bool) -> Vec<Member> {
+        // A look may take long, where a command starts many processes. What is stopped starts none meanwhile, and does nothing beside
+        // the next holder.
+        self.send(Signal::STOP, command_has_ended);
+        // Whom a signal ends may leave others, who are known again then.
+        let first = self.living().unwrap_or_default();
+        signals.iter().for_each(|signal| self.send(*signal, command_has_ended));
+        let is_sent_to = |member: &Member| match self.group {
+            true => member.group == self.command.as_raw_pid(),
+            false => member.pid == self.command && !command_has_ended,
+        };
+        let send = |member: &Member| signals.iter().for_each(|signal| _ = kill_process(member.pid, *signal));
+        first.iter().filter(|member| !is_sent_to(member)).for_each(send);
         // Who only ends may start others for as long as it likes.
-        let repeats = [Signal::STOP, Signal::KILL].contains(&signal);
-        let look = |at_all| if at_all { self.living().unwrap_or_default() } else { self.adopted() };
-        reach(repeats, look, |member, is_first| {
-            let is_sent_to = match self.group {
-                true => member.group == self.command.as_raw_pid(),
-                false => member.pid == self.command && !command_has_ended,
-            };
-            if !(is_first && is_sent_to) {
-                let _ = kill_process(member.pid, signal);
-            }
-        });
+        if [Signal::STOP, Signal::KILL].iter().any(|signal| signals.contains(signal)) {
+            let look = |at_all| if at_all { self.living().unwrap_or_default() } else { self.adopted() };
+            reach_started_meanwhile(first, look, send)
+        } else {
+            first
+        }
     }
 
-    /// Sends it to all that the command started and that are not in the group of this process, whom the terminal does not reach.
-    pub(crate) fn send_beyond_own_group(&self, signal: Signal) {
+    /// Sends them to all that the command started and that are not in the group of this process, whom the terminal does not reach.
+    pub(crate) fn send_beyond_own_group(&self, signals: &[Signal]) {
         let own_group = getpgrp().as_raw_pid();
-        let beyond = self.living().unwrap_or_default().into_iter().filter(|member| member.group != own_group);
-        beyond.for_each(|member| _ = kill_process(member.pid, signal));
+        for member in self.living().unwrap_or_default().iter().filter(|member| member.group != own_group) {
+            signals.iter().for_each(|signal| _ = kill_process(member.pid, *signal));
+        }
     }
 
     /// Whether nobody is left. What ends as soon as it has started another is seen by no look at all processes, but it is a child
     /// of this one when its parent has ended.
     pub(crate) fn is_gone(&self) -> bool {
-        self.reap();
-        matches!(waitid(WaitId::All, PEEK), Err(Errno::CHILD))
+        matches!(waitid(WaitId::All, LEFT | WaitIdOptions::NOHANG), Err(Errno::CHILD))
             || self.living().is_ok_and(|living| living.is_empty()) && self.adopted().is_empty()
     }
 
@@ -230,21 +260,13 @@ impl Family {
     /// that lives for some milliseconds has ended. Nobody is found where Linux was built without the lists of children.
     fn adopted(&self) -> Vec<Member> {
         let _lent = self.reserve.lend();
-        let own_group = process_of("self").map_or(0, |own| own.group);
-        let threads = if is_proc_own() { std::fs::read_dir("/proc/self/task").ok() } else { None };
-        let children = threads.into_iter().flatten().flatten().filter_map(|thread| {
-            let children = std::fs::read_to_string(thread.path().join("children")).ok()?;
-            Some(children.split_whitespace().filter_map(pid_of).collect::<Vec<_>>())
-        });
-        let member = |pid: Pid| {
-            let process = process_of(&pid.to_string())?;
-            if process.has_ended || !self.is_ours(pid, &process, own_group) {
-                return None;
-            }
+        let (children, own_group) = (listed_children().unwrap_or_default(), own_group());
+        let living = children.into_iter().filter(|(pid, one)| !one.has_ended && self.is_ours(*pid, one, own_group));
+        let member = |(pid, process): (Pid, Process)| {
             self.seen.borrow_mut().insert((pid, process.begun));
-            Some(Member { pid, group: process.group })
+            Member { pid, group: process.group }
         };
-        children.flatten().filter_map(member).collect()
+        living.map(member).collect()
     }
 
     /// Who has not ended. A number is signalled right after that: until a stranger had it, all numbers would have to be given.
@@ -257,7 +279,7 @@ impl Family {
             children.entry(process.parent).or_default().push(*pid);
         }
         let of = |pid: Pid| children.get(&pid.as_raw_pid()).into_iter().flatten().copied();
-        let own_group = own_group(&listed);
+        let own_group = own_group();
         let mut found: Vec<_> = of(getpid()).filter(|child| self.is_ours(*child, &listed[child], own_group)).collect();
         let mut looked_at = 0;
         while let Some(parent) = found.get(looked_at).copied() {
@@ -267,28 +289,6 @@ impl Family {
         self.seen.borrow_mut().extend(found.iter().map(|pid| (*pid, listed[pid].begun)));
         let living = found.into_iter().filter(|pid| !listed[pid].has_ended);
         Ok(living.map(|pid| Member { pid, group: listed[&pid].group }).collect())
-    }
-
-    /// Asks for the end of those that were adopted and have ended. Not for the command's, nor for that of a program for the
-    /// credentials, which is in the group of this process: somebody waits for it, and does not let it wait.
-    pub(crate) fn reap(&self) {
-        if !matches!(waitid(WaitId::All, PEEK), Ok(Some(_))) {
-            return;
-        }
-        let _lent = self.reserve.lend();
-        let Ok(listed) = listed() else { return };
-        let (own_group, now) = (own_group(&listed), Instant::now());
-        let mut ended = self.ended.borrow_mut();
-        let has_ended = |pid: &Pid, process: &Process| {
-            *pid != self.command && process.parent == getpid().as_raw_pid() && process.has_ended
-        };
-        ended.retain(|(pid, begun), _| listed.get(pid).is_some_and(|process| process.begun == *begun));
-        for (pid, process) in listed.iter().filter(|(pid, process)| has_ended(pid, process)) {
-            let since = *ended.entry((*pid, process.begun)).or_insert(now);
-            if process.group != own_group || now - since >= LEFT_ALONE {
-                let _ = waitpid(Some(*pid), WaitOptions::NOHANG);
-            }
-        }
     }
 
     /// Whether a child of this process belongs to the command. Where that is not known, it may.
@@ -306,28 +306,42 @@ impl Family {
     }
 }
 
-/// Reaches everybody once, also who is started meanwhile if this is repeated: until neither a look at all nor one at the children
-/// finds anybody new. Says whether it was found by the first look.
-fn reach(repeats: bool, mut look: impl FnMut(bool) -> Vec<Member>, mut send: impl FnMut(&Member, bool)) {
+/// Reaches everybody else once: until neither a look at all nor one at the children finds anybody new. Returns who was reached.
+fn reach_started_meanwhile(
+    mut reached: Vec<Member>,
+    mut look: impl FnMut(bool) -> Vec<Member>,
+    mut send: impl FnMut(&Member),
+) -> Vec<Member> {
     let until = Instant::now() + STARTED_MEANWHILE;
-    let mut reached = HashSet::new();
-    let (mut is_first, mut at_all, mut found_none) = (true, true, false);
+    let mut pids: HashSet<_> = reached.iter().map(|member| member.pid).collect();
+    let (mut at_all, mut found_none) = (false, false);
     loop {
         let mut living = look(at_all);
-        living.retain(|member| reached.insert(member.pid));
-        living.iter().for_each(|member| send(member, is_first));
-        if living.is_empty() && found_none || !repeats || until <= Instant::now() {
-            break;
+        living.retain(|member| pids.insert(member.pid));
+        living.iter().for_each(&mut send);
+        if living.is_empty() && found_none || until <= Instant::now() {
+            return reached;
         }
-        is_first = false;
         found_none = living.is_empty();
         at_all = !at_all && found_none;
+        reached.append(&mut living);
     }
 }
 
 /// Of another namespace it is 0.
-fn own_group(listed: &HashMap<Pid, Process>) -> i32 {
-    listed.get(&getpid()).map_or(0, |own| own.group)
+fn own_group() -> i32 {
+    process_of("self").map_or(0, |own| own.group)
+}
+
+/// The children of this process. None where Linux was built without their lists.
+fn listed_children() -> Option<HashMap<Pid, Process>> {
+    let threads = if is_proc_own() { std::fs::read_dir("/proc/self/task").ok() } else { None };
+    let lists = threads.into_iter().flatten().flatten();
+    let lists: Vec<_> =
+        lists.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok()).collect();
+    let children = lists.iter().flat_map(|list| list.split_whitespace()).filter_map(pid_of);
+    let listed = children.filter_map(|pid| Some((pid, process_of(&pid.to_string())?)));
+    if lists.is_empty() { None } else { Some(listed.collect()) }
 }
 
 /// Whether `/proc` lists this process by its number. It may be that of another namespace, with other numbers.
@@ -345,30 +359,42 @@ fn pid_of(name: &str) -> Option<Pid> {
 
 /// All processes. Fails where this process, or this machine, may open no more files.
 fn listed() -> io::Result<HashMap<Pid, Process>> {
-    if is_proc_own() { with_parents(listed_once) } else { Ok(HashMap::new()) }
-}
-
-/// Lists again, where somebody lost his parent meanwhile.
-fn with_parents(mut listed: impl FnMut() -> io::Result<HashMap<Pid, Process>>) -> io::Result<HashMap<Pid, Process>> {
-    let mut all = listed()?;
-    for _ in 1..READS {
-        if all.values().all(|process| Pid::from_raw(process.parent).is_none_or(|parent| all.contains_key(&parent))) {
-            break;
-        }
-        all = listed()?;
-    }
-    Ok(all)
-}
-
-fn listed_once() -> io::Result<HashMap<Pid, Process>> {
     let mut listed = HashMap::new();
-    for entry in std::fs::read_dir("/proc").map(Some).or_else(unless_short_of_files)?.into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(pid_of) else { continue };
-        // It may have ended since.
-        let stat = std::fs::read_to_string(entry.path().join("stat")).map(Some).or_else(unless_short_of_files)?;
-        listed.extend(stat.and_then(|stat| Some((pid, read(&stat)?))));
+    if !is_proc_own() {
+        return Ok(listed);
     }
+    let names = std::fs::read_dir("/proc").map(Some).or_else(unless_short_of_files)?.into_iter().flatten().flatten();
+    // Named first: whoever is started meanwhile would be listed without end.
+    let pids: Vec<_> = names.filter_map(|entry| entry.file_name().to_str().and_then(pid_of)).collect();
+    for pid in pids {
+        listed.extend(listed_as(pid)?.map(|process| (pid, process)));
+    }
+    with_parents(&mut listed, listed_as)?;
     Ok(listed)
+}
+
+/// None has ended since it was named.
+fn listed_as(pid: Pid) -> io::Result<Option<Process>> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).map(Some).or_else(unless_short_of_files)?;
+    Ok(stat.and_then(|stat| read(&stat)))
+}
+
+/// Looks again at those whose parent is not listed: they have lost it since, or it was started meanwhile.
+fn with_parents(
+    listed: &mut HashMap<Pid, Process>,
+    mut look: impl FnMut(Pid) -> io::Result<Option<Process>>,
+) -> io::Result<()> {
+    for _ in 0..LOOKS_AGAIN {
+        let unknown = |process: &Process| Pid::from_raw(process.parent).filter(|parent| !listed.contains_key(parent));
+        let of_unknown: Vec<_> = listed.iter().filter_map(|(pid, process)| Some([*pid, unknown(process)?])).collect();
+        for pid in of_unknown.into_iter().flatten() {
+            match look(pid)? {
+                Some(process) => _ = listed.insert(pid, process),
+                None => _ = listed.remove(&pid),
+            }
+        }
+    }
+    Ok(())
 }
 
 fn unless_short_of_files<T>(error: io::Error) -> io::Result<Option<T>> {
@@ -396,38 +422,37 @@ mod tests {
     }
 
     #[test]
-    fn who_lost_his_parent_while_all_were_listed_is_listed_again() {
-        let mut looks = 0;
-        let mut look = |until: usize| {
-            looks = 0;
-            let listed = with_parents(|| {
-                looks += 1;
-                Ok(HashMap::from([process(1, 0), process(7, if looks < until { 6 } else { 1 })]))
-            });
-            (listed.unwrap()[&Pid::from_raw(7).unwrap()].parent, looks)
+    fn who_lost_his_parent_while_all_were_listed_is_looked_at_again() {
+        let pid = |pid| Pid::from_raw(pid).unwrap();
+        // Of 7 the parent 6 has ended before it was listed, and then its next one, 5.
+        let looked = |mut later: Vec<(Pid, Process)>| {
+            let mut listed = HashMap::from([process(1, 0), process(7, 6)]);
+            let look = |of| Ok(later.iter().position(|(pid, _)| *pid == of).map(|at| later.remove(at).1));
+            with_parents(&mut listed, look).unwrap();
+            listed.remove(&pid(7)).map(|process| (process.parent, listed.contains_key(&pid(process.parent))))
         };
-        assert_eq!(look(1), (1, 1));
-        assert_eq!(look(2), (1, 2));
+        assert_eq!(looked(vec![process(7, 1)]), Some((1, true)));
+        assert_eq!(looked(vec![process(7, 5), process(7, 1)]), Some((1, true)));
+        // It was started meanwhile.
+        assert_eq!(looked(vec![process(7, 6), process(6, 1)]), Some((6, true)));
         // The parent of another user is never listed where `/proc` hides it.
-        assert_eq!(look(usize::MAX).0, 6);
+        assert_eq!(looked(vec![process(7, 6), process(7, 6)]), Some((6, false)));
+        assert_eq!(looked(vec![]), None);
     }
 
     /// Otherwise it works on while the others are stopped.
     #[test]
     fn who_was_started_while_the_others_were_stopped_is_stopped_too() {
-        let stopped = |repeats| {
-            // What each look finds. The second one was started by the first one, and has started the third one.
-            let mut found = [vec![7], vec![8], vec![], vec![8, 9], vec![], vec![8, 9]].into_iter();
-            let mut stopped = Vec::new();
-            let look = |_| {
-                let pids = found.next().unwrap().into_iter();
-                pids.map(|pid| Member { pid: Pid::from_raw(pid).unwrap(), group: pid }).collect()
-            };
-            reach(repeats, look, |member, is_first| stopped.push((member.group, is_first)));
-            stopped
+        let members = |pids: &[i32]| -> Vec<_> {
+            pids.iter().map(|pid| Member { pid: Pid::from_raw(*pid).unwrap(), group: *pid }).collect()
         };
-        assert_eq!(stopped(true), [(7, true), (8, false), (9, false)]);
-        assert_eq!(stopped(false), [(7, true)]);
+        // What each look finds. The second one was started by the first one, and has started the third one.
+        let mut found = [&[8][..], &[], &[8, 9], &[], &[8, 9]].into_iter();
+        let mut stopped = Vec::new();
+        let look = |_| members(found.next().unwrap());
+        let reached = reach_started_meanwhile(members(&[7]), look, |member| stopped.push(member.group));
+        assert_eq!(stopped, [8, 9]);
+        assert_eq!(reached.iter().map(|member| member.group).collect::<Vec<_>>(), [7, 8, 9]);
     }
 
     /// A panic of the thread that renews the lock. Nothing else makes this process panic, as far as is known.

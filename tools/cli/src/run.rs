@@ -19,6 +19,7 @@ use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::future::pending;
 use std::os::unix::process::ExitStatusExt;
+use std::pin::pin;
 use std::process::{ExitCode, ExitStatus};
 use std::sync::mpsc;
 use std::thread;
@@ -104,21 +105,31 @@ fn grace(options: &RunOptions) -> Duration {
 async fn renew_until_it_ends(lock: &mut Lock, running: &mut Running, signals: &mut Signals) -> std::io::Result<()> {
     let mut is_due = false;
     loop {
-        let can_be_renewed = !running.was_told_to_end();
-        let renewed = async { if is_due { lock.checkpoint().await } else { lock.keep_alive(pending()).await } };
-        tokio::select! {
-            event = running.next(signals) => match event? {
-                Event::Ended => return Ok(()),
-                Event::RenewalIsDue => is_due = true,
-            },
-            renewed = renewed, if can_be_renewed => {
-                is_due = match renewed {
-                    Err(error) if error.is_lost() => {
-                        running.end();
-                        false
+        let at_once = is_due;
+        let renewed = async { if at_once { lock.checkpoint().await } else { lock.keep_alive(pending()).await } };
+        let (mut renewed, mut is_due_again) = (pin!(renewed), false);
+        loop {
+            let can_be_renewed = !running.was_told_to_end();
+            tokio::select! {
+                event = running.next(signals) => match event? {
+                    Event::Ended => return Ok(()),
+                    // A renewal that began again each time might never come to its end.
+                    Event::RenewalIsDue if at_once => is_due_again = true,
+                    Event::RenewalIsDue => {
+                        is_due = true;
+                        break;
                     }
-                    Ok(()) | Err(_) => running.go_on(),
-                };
+                },
+                renewed = &mut renewed, if can_be_renewed => {
+                    is_due = match renewed {
+                        Err(error) if error.is_lost() => {
+                            running.end();
+                            false
+                        }
+                        Ok(()) | Err(_) => is_due_again || running.go_on(),
+                    };
+                    break;
+                }
             }
         }
     }

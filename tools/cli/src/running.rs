@@ -10,7 +10,7 @@
 //! ```
 
 use crate::arguments::RunOptions;
-use crate::family::{self, Family, Mark};
+use crate::family::{self, Family, Mark, Member};
 use crate::run::complain;
 use crate::screen::{self, LAST_WORDS};
 use crate::signals::{self, Signals};
@@ -112,6 +112,7 @@ impl Running {
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
         let (group, watch) = (!options.foreground, lock.watch());
         family::kill_after_panic(pid, group, mark.clone(), is_alone);
+        family::reap_adopted(pid);
         Ok(Self {
             child,
             pid,
@@ -134,6 +135,10 @@ impl Running {
     /// Passes on the signals that this process gets, and ends the command in time. Cancel safe.
     pub(crate) async fn next(&mut self, signals: &mut Signals) -> io::Result<Event> {
         loop {
+            // By the clock, since a look at what it started may take long.
+            if self.is_to_be_killed() {
+                self.kill();
+            }
             let begun = Instant::now();
             if self.has_ended()? {
                 return Ok(Event::Ended);
@@ -155,10 +160,8 @@ impl Running {
                     self.child_changed.recv().await;
                     sleep(rest).await;
                 } => {}
-                () = sleep(look) => {}
-                () = time_is_over => if matches!(self.phase, Phase::Ends { .. }) {
-                    self.kill();
-                } else if self.nears_the_end() {
+                () = sleep(look.max(rest)) => {}
+                () = time_is_over => if !self.was_told_to_end() && self.nears_the_end() {
                     return Ok(Event::RenewalIsDue);
                 },
                 signal = signals.next() => if !signals::stops(signal) {
@@ -177,6 +180,12 @@ impl Running {
 
     pub(crate) fn was_told_to_end(&self) -> bool {
         matches!(self.phase, Phase::Ends { .. } | Phase::Killed)
+    }
+
+    /// It was told to end, and may not run any longer.
+    fn is_to_be_killed(&self) -> bool {
+        let Phase::Ends { killed_at, lost } = self.phase else { return false };
+        killed_at <= Instant::now() || !lost && self.watch.remaining().is_zero()
     }
 
     /// Whether this process could not look for long: it was stopped, or the machine was suspended, or a clock was set.
@@ -202,7 +211,7 @@ impl Running {
 
     /// Stops the command until the lock was renewed.
     fn hold(&mut self) {
-        self.send_to_all(Signal::STOP);
+        self.send_to_all(&[Signal::STOP]);
         self.phase = Phase::Paused;
     }
 
@@ -216,7 +225,7 @@ impl Running {
             self.phase = Phase::Works;
             // What was stopped could not end meanwhile.
             self.rest_until = Instant::now() + self.grace;
-            self.send_to_all(Signal::CONT);
+            self.send_to_all(&[Signal::CONT]);
         }
         false
     }
@@ -233,9 +242,8 @@ impl Running {
             self.kill();
         } else {
             self.phase = Phase::Ends { killed_at: Instant::now() + self.grace, lost };
-            self.send_to_all(Signal::TERM);
-            // A command that is stopped gets no other signal before.
-            self.send_to_all(Signal::CONT);
+            // A command that is stopped gets no other signal before SIGCONT.
+            self.send_to_all(&[Signal::TERM, Signal::CONT]);
         }
         self.tell(if lost {
             "the lock is lost: the command is stopped".to_owned()
@@ -277,10 +285,9 @@ impl Running {
             let last = if matches!(self.phase, Phase::Killed) { LAST_WORDS } else { self.grace };
             self.rest_until = Instant::now() + last;
         }
-        self.family.reap();
         if matches!(self.phase, Phase::Killed) {
             // Somebody may have been started meanwhile.
-            self.send_to_all(Signal::KILL);
+            self.send_to_all(&[Signal::KILL]);
         }
         if self.status.is_none() {
             return Ok(false);
@@ -311,26 +318,30 @@ impl Running {
 
     /// Whether something runs as another user, so that no signal of this process reaches it.
     fn has_some_out_of_reach(&self) -> bool {
+        self.is_some_out_of_reach(&self.family.living().unwrap_or_default())
+    }
+
+    fn is_some_out_of_reach(&self, of: &[Member]) -> bool {
         let refuses = |tried| tried == Err(Errno::PERM);
         // Of a group this is said only where all are out of reach.
         (self.group && refuses(test_kill_process_group(self.pid)))
             || (self.status.is_none() && refuses(test_kill_process(self.pid)))
-            || self.family.living().into_iter().flatten().any(|member| refuses(test_kill_process(member.pid)))
+            || of.iter().any(|member| refuses(test_kill_process(member.pid)))
     }
 
     fn kill(&mut self) {
         self.phase = Phase::Killed;
         self.rest_until = Instant::now() + LAST_WORDS;
-        self.send_to_all(Signal::KILL);
+        self.send_to_all(&[Signal::KILL]);
     }
 
     /// Stops the command and then this process. Returns when somebody continues this process, or `false` where a part of the
     /// command would work on beside it, without its lock.
     fn pause(&mut self) -> bool {
-        self.send_to_all(Signal::STOP);
+        self.send_to_all(&[Signal::STOP]);
         // In the foreground the terminal has stopped it.
         if self.group && self.has_some_out_of_reach() {
-            self.send_to_all(Signal::CONT);
+            self.send_to_all(&[Signal::CONT]);
             return false;
         }
         self.phase = Phase::Paused;
@@ -338,7 +349,7 @@ impl Running {
         // A renewal is due anyway.
         self.looked = (Instant::now(), SystemTime::now());
         // In the foreground a shell continues both.
-        self.send_to_all(Signal::STOP);
+        self.send_to_all(&[Signal::STOP]);
         true
     }
 
@@ -346,28 +357,24 @@ impl Running {
     fn pass_on(&mut self, signal: Signal) {
         let tells_to_end = TELLING_TO_END.contains(&signal);
         self.was_asked_to_end |= tells_to_end;
+        // A command that is stopped, as by reading from the terminal, gets no other signal before SIGCONT.
+        let signals = if self.is_paused() { &[signal][..] } else { &[signal, Signal::CONT] };
         if !self.group && [Signal::INT, Signal::QUIT].contains(&signal) {
             // In the foreground the terminal sends it to the command itself, and to all in its group.
-            self.family.send_beyond_own_group(signal);
-            if !self.is_paused() {
-                self.family.send_beyond_own_group(Signal::CONT);
-            }
+            self.family.send_beyond_own_group(signals);
         } else if tells_to_end {
-            self.send_to_all(signal);
-            // A command that is stopped, as by reading from the terminal, gets no other signal before.
-            if !self.is_paused() {
-                self.send_to_all(Signal::CONT);
-            }
+            self.send_to_all(signals);
         } else {
             self.family.send(signal, self.status.is_some());
-            self.say_who_is_out_of_reach();
+            let living = self.family.living().unwrap_or_default();
+            self.say_who_is_out_of_reach(&living);
         }
     }
 
-    /// Sends it to the command and to all that it started.
-    fn send_to_all(&mut self, signal: Signal) {
-        self.family.send_to_all(signal, self.status.is_some());
-        self.say_who_is_out_of_reach();
+    /// Sends them to the command and to all that it started.
+    fn send_to_all(&mut self, signals: &[Signal]) {
+        let found = self.family.send_to_all(signals, self.status.is_some());
+        self.say_who_is_out_of_reach(&found);
     }
 
     /// Nobody but the terminal stops a command so, and in silence. Its lock is renewed: it may have begun something.
@@ -387,8 +394,8 @@ impl Running {
         }
     }
 
-    fn say_who_is_out_of_reach(&mut self) {
-        if !self.is_out_of_reach && self.has_some_out_of_reach() {
+    fn say_who_is_out_of_reach(&mut self, of: &[Member]) {
+        if !self.is_out_of_reach && self.is_some_out_of_reach(of) {
             self.is_out_of_reach = true;
             self.tell(
                 "the command, or what it started, runs as another user, and signals do not reach it: it may work on without \

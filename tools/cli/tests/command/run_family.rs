@@ -360,3 +360,39 @@ async fn a_chain_of_short_processes_is_gone_before_the_next_holder_comes() {
         assert_eq!(ended.code(), 76, "{round}: {ended:?}");
     }
 }
+
+/// A look at all processes takes as long as there are many, and each end of one calls for a look. The lock is renewed meanwhile,
+/// and the command ends in time.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "it loads the machine, and `.ci/nightly` runs it"]
+async fn a_command_that_starts_hundreds_of_processes_a_second_is_renewed_and_gone_before_the_next_holder_comes() {
+    let idle = || tokio::process::Command::new("sleep").arg("1000").kill_on_drop(true).spawn().unwrap();
+    let _idle: Vec<_> = (0..1_500).map(|_| idle()).collect();
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let [ready, work, go_on] = ["storm-ready", "storm-work", "storm-go-on"].map(file);
+    std::fs::write(&go_on, "").unwrap();
+    let one = format!("trap \"\" TERM; echo x >> {}; sleep 0.1", work.display());
+    let loops = format!("while [ -e {} ]; do (setsid sh -c '{one}' &); done", go_on.display());
+    let script = format!("trap '' TERM; for i in 1 2 3; do {loops} & done; echo $$ > {}; wait", ready.display());
+    let mut command = run(&place, &["--lease", "6s"], &script);
+    command.env("AWS_ENDPOINT_URL_DYNAMODB", proxy.endpoint());
+    let mut child = spawned(command);
+    written(&ready).await;
+    // More than two leases.
+    sleep(millis(14_000)).await;
+    let early = child.try_wait().unwrap();
+    proxy.decide(|_| Fate::RequestLost);
+    let next = next_of(&place).await;
+    let done = beats(&work);
+    sleep(millis(1_000)).await;
+    let worked = beats(&work) - done;
+    std::fs::remove_file(&go_on).unwrap();
+
+    let ended = ended(child).await;
+    assert!(early.is_none(), "it was not renewed: {ended:?}");
+    assert!(done > 1_000, "{done} are no hundreds a second");
+    assert_eq!(worked, 0, "it worked beside the next holder: {ended:?}");
+    assert_eq!(ended.code(), 76, "{ended:?}");
+    next.release().await.unwrap();
+}
