@@ -9,9 +9,11 @@ mod committing;
 mod holding;
 mod operators;
 mod places;
+mod releasing;
 mod row;
 mod script;
 mod sets;
+mod settling;
 mod verdicts;
 mod waiting;
 mod words;
@@ -30,7 +32,9 @@ fn every_decision_is_as_it_was() {
         places::cases(),
         work::cases(),
         holding::cases(),
+        releasing::cases(),
         committing::cases(),
+        settling::cases(),
         operators::cases(),
     ]
     .concat();
