@@ -94,12 +94,15 @@ fn check_endpoint(service: &str, url: &str, from: &str) -> Result<(), Failure> {
     if is_one {
         return Ok(());
     }
-    // Before the host there may be a password.
-    let shown = url.rsplit_once('@').map(|(before, host)| {
-        let scheme = before.split_once("://").map(|(scheme, _)| format!("{scheme}://")).unwrap_or_default();
-        format!("{scheme}***@{host}")
-    });
-    let shown = shown.as_deref().unwrap_or(url);
+    // Before the host there may be a password, and behind it a token.
+    let shown = match url.rsplit_once('@') {
+        Some((before, host)) => {
+            let scheme = before.split_once("://").map(|(scheme, _)| format!("{scheme}://")).unwrap_or_default();
+            format!("{scheme}***@{host}")
+        }
+        None => url.to_owned(),
+    };
+    let shown = shown.split_once('?').map_or(shown.clone(), |(place, _)| format!("{place}?***"));
     Err(Failure::Usage(format!(
         "{shown:?} is no endpoint of {service}: give a URL with its scheme, such as http://127.0.0.1:8000, in {from}"
     )))

@@ -2,6 +2,8 @@
 
 use crate::exit::Failure;
 use anstyle::{AnsiColor, Style};
+use icu_properties::CodePointSetData;
+use icu_properties::props::DefaultIgnorableCodePoint;
 use lambda_lock::LockKey;
 use serde::Serialize;
 use std::fmt::{Display, Write as _};
@@ -44,10 +46,13 @@ pub(crate) fn named_key(key: &LockKey) -> String {
     }
 }
 
-/// Control characters, and others that have no picture, such as those that turn the direction of the text.
+/// Control characters, and others that have no picture, such as those that turn the direction of the text, fillers and blanks.
 fn is_hidden(c: char) -> bool {
+    const BRAILLE_BLANK: char = '\u{2800}';
+    let is_ignorable = || CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c);
     // Behind a letter, an accent is not escaped.
-    !c.is_ascii_graphic() && c != ' ' && format!("a{c}").escape_debug().count() > 2
+    let is_escaped = || format!("a{c}").escape_debug().count() > 2;
+    !c.is_ascii_graphic() && c != ' ' && (c == BRAILLE_BLANK || is_ignorable() || is_escaped())
 }
 
 /// What `--json` says of a key, with these facts.
@@ -139,5 +144,20 @@ pub(crate) fn time(at: SystemTime) -> String {
     match write!(time, "{}", humantime::format_rfc3339_seconds(at)) {
         Ok(()) => time,
         Err(_) => "after the year 9999".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_sees_is_escaped() {
+        for hidden in "\u{0}\u{7f}\u{9b}\u{a0}\u{ad}\u{34f}\u{115f}\u{180b}\u{200c}\u{200d}\u{202e}\u{2060}\u{2800}\u{3000}\u{3164}\u{fe0f}\u{feff}\u{ffa0}\u{e0041}\u{e0100}".chars() {
+            assert_eq!(plain(&format!("a{hidden}b")), format!("a{}b", hidden.escape_unicode()));
+        }
+        for seen in ["Müller", "Mu\u{308}ller", "東京/7", "קבצים", "🔒", "a b"] {
+            assert_eq!(plain(seen), seen);
+        }
     }
 }

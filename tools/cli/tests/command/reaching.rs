@@ -386,9 +386,13 @@ async fn an_endpoint_that_is_no_url_is_a_wrong_argument() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_endpoint_that_is_wrong_is_said_without_its_password() {
+async fn an_endpoint_that_is_wrong_is_said_without_its_secrets() {
     let place = Place::new().await;
-    for (wrong, shown) in [("http://me:secret@host:port", "http://***@host:port"), ("me:secret@host", "***@host")] {
+    for (wrong, shown) in [
+        ("http://me:secret@host:port", "http://***@host:port"),
+        ("me:secret@host", "***@host"),
+        ("http://host:port/?token=secret", "http://host:port/?***"),
+    ] {
         let is_hidden = |ended: Ended| {
             assert_eq!(ended.code(), 2, "{ended:?}");
             assert!(ended.err.contains(shown) && !ended.err.contains("secret"), "{ended:?}");
