@@ -12,6 +12,7 @@
 //! Nobody is found elsewhere than on Linux, or where `/proc` does not list this process. Then the process group is all there is.
 //! Where `/proc` cannot be read for now, nobody is known to be gone.
 
+use crate::proc::{Process, listed, listed_children, own_group};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpgrp, getpid, kill_process, kill_process_group, waitid, waitpid,
@@ -27,10 +28,6 @@ use std::time::{Duration, Instant};
 
 /// For how long is looked for who was started while others were stopped or killed.
 const STARTED_MEANWHILE: Duration = Duration::from_secs(1);
-
-/// How often is looked again at who lost his parent while `/proc` was read. Of another user's parent nothing is seen where `/proc`
-/// hides it.
-const LOOKS_AGAIN: usize = 2;
 
 /// A child in the group of this process that has ended for so long was adopted: nobody waits for it.
 const LEFT_ALONE: Duration = Duration::from_secs(1);
@@ -91,15 +88,6 @@ impl Drop for Lent<'_> {
 pub(crate) struct Member {
     pub(crate) pid: Pid,
     pub(crate) group: i32,
-}
-
-struct Process {
-    parent: i32,
-    /// None is listed where it is that of another namespace.
-    group: i32,
-    begun: u64,
-    /// It has ended, and its parent has not looked yet.
-    has_ended: bool,
 }
 
 impl Mark {
@@ -328,117 +316,11 @@ fn reach_started_meanwhile(
     }
 }
 
-/// Of another namespace it is 0.
-fn own_group() -> i32 {
-    process_of("self").map_or(0, |own| own.group)
-}
-
-/// The children of this process. None where Linux was built without their lists.
-fn listed_children() -> Option<HashMap<Pid, Process>> {
-    let threads = if is_proc_own() { std::fs::read_dir("/proc/self/task").ok() } else { None };
-    let lists = threads.into_iter().flatten().flatten();
-    let lists: Vec<_> =
-        lists.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok()).collect();
-    let children = lists.iter().flat_map(|list| list.split_whitespace()).filter_map(pid_of);
-    let listed = children.filter_map(|pid| Some((pid, process_of(&pid.to_string())?)));
-    if lists.is_empty() { None } else { Some(listed.collect()) }
-}
-
-/// Whether `/proc` lists this process by its number. It may be that of another namespace, with other numbers.
-fn is_proc_own() -> bool {
-    std::fs::read_link("/proc/self").is_ok_and(|own| own.as_os_str() == &*getpid().to_string())
-}
-
-fn process_of(name: &str) -> Option<Process> {
-    read(&std::fs::read_to_string(format!("/proc/{name}/stat")).ok()?)
-}
-
-fn pid_of(name: &str) -> Option<Pid> {
-    name.parse().ok().and_then(Pid::from_raw)
-}
-
-/// All processes. Fails where this process, or this machine, may open no more files.
-fn listed() -> io::Result<HashMap<Pid, Process>> {
-    let mut listed = HashMap::new();
-    if !is_proc_own() {
-        return Ok(listed);
-    }
-    let names = std::fs::read_dir("/proc").map(Some).or_else(unless_short_of_files)?.into_iter().flatten().flatten();
-    // Named first: whoever is started meanwhile would be listed without end.
-    let pids: Vec<_> = names.filter_map(|entry| entry.file_name().to_str().and_then(pid_of)).collect();
-    for pid in pids {
-        listed.extend(listed_as(pid)?.map(|process| (pid, process)));
-    }
-    with_parents(&mut listed, listed_as)?;
-    Ok(listed)
-}
-
-/// None has ended since it was named.
-fn listed_as(pid: Pid) -> io::Result<Option<Process>> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).map(Some).or_else(unless_short_of_files)?;
-    Ok(stat.and_then(|stat| read(&stat)))
-}
-
-/// Looks again at those whose parent is not listed: they have lost it since, or it was started meanwhile.
-fn with_parents(
-    listed: &mut HashMap<Pid, Process>,
-    mut look: impl FnMut(Pid) -> io::Result<Option<Process>>,
-) -> io::Result<()> {
-    for _ in 0..LOOKS_AGAIN {
-        let unknown = |process: &Process| Pid::from_raw(process.parent).filter(|parent| !listed.contains_key(parent));
-        let of_unknown: Vec<_> = listed.iter().filter_map(|(pid, process)| Some([*pid, unknown(process)?])).collect();
-        for pid in of_unknown.into_iter().flatten() {
-            match look(pid)? {
-                Some(process) => _ = listed.insert(pid, process),
-                None => _ = listed.remove(&pid),
-            }
-        }
-    }
-    Ok(())
-}
-
-fn unless_short_of_files<T>(error: io::Error) -> io::Result<Option<T>> {
-    let short = [Errno::MFILE, Errno::NFILE, Errno::NOMEM].map(|errno| Some(errno.raw_os_error()));
-    if short.contains(&error.raw_os_error()) { Err(error) } else { Ok(None) }
-}
-
-/// `PID (NAME) STATE PARENT GROUP … THREADS … BEGUN …`
-fn read(stat: &str) -> Option<Process> {
-    let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let number = |index: usize| fields.get(index)?.parse::<i32>().ok();
-    // The first thread of a process may end before the others.
-    let has_ended = matches!(*fields.first()?, "Z" | "X") && number(17)? <= 1;
-    Some(Process { parent: number(1)?, group: number(2)?, begun: fields.get(19)?.parse().ok()?, has_ended })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::process::{CommandExt, ExitStatusExt};
     use std::process::Command;
-
-    fn process(pid: i32, parent: i32) -> (Pid, Process) {
-        (Pid::from_raw(pid).unwrap(), Process { parent, group: pid, begun: 0, has_ended: false })
-    }
-
-    #[test]
-    fn who_lost_his_parent_while_all_were_listed_is_looked_at_again() {
-        let pid = |pid| Pid::from_raw(pid).unwrap();
-        // Of 7 the parent 6 has ended before it was listed, and then its next one, 5.
-        let looked = |mut later: Vec<(Pid, Process)>| {
-            let mut listed = HashMap::from([process(1, 0), process(7, 6)]);
-            let look = |of| Ok(later.iter().position(|(pid, _)| *pid == of).map(|at| later.remove(at).1));
-            with_parents(&mut listed, look).unwrap();
-            listed.remove(&pid(7)).map(|process| (process.parent, listed.contains_key(&pid(process.parent))))
-        };
-        assert_eq!(looked(vec![process(7, 1)]), Some((1, true)));
-        assert_eq!(looked(vec![process(7, 5), process(7, 1)]), Some((1, true)));
-        // It was started meanwhile.
-        assert_eq!(looked(vec![process(7, 6), process(6, 1)]), Some((6, true)));
-        // The parent of another user is never listed where `/proc` hides it.
-        assert_eq!(looked(vec![process(7, 6), process(7, 6)]), Some((6, false)));
-        assert_eq!(looked(vec![]), None);
-    }
 
     /// Otherwise it works on while the others are stopped.
     #[test]

@@ -18,6 +18,7 @@ mod history;
 mod https;
 mod list;
 mod once_reset;
+mod proc;
 mod raise_tokens;
 mod record;
 mod request_id;

@@ -1,5 +1,6 @@
 //! The signals that end or stop a process, as this one gets them.
 
+use crate::proc;
 use nix::sys::signal::SigSet;
 use rustix::process::{Signal, getpid, kill_process};
 use std::future::poll_fn;
@@ -102,7 +103,7 @@ pub(crate) fn without_ttou() {
 /// The signals that this process was told to ignore, as `nohup` does it, by their bits. The command ignores them too.
 fn ignored() -> u64 {
     // Elsewhere than on Linux it is not known.
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = proc::text("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }

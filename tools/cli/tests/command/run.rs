@@ -55,9 +55,14 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_raw(child.id().unwrap().cast_signed()).unwrap(), signal).unwrap();
 }
 
+/// What Linux says of a process. Its name may be any bytes.
+pub(crate) fn stat(pid: &str) -> String {
+    String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default()).into_owned()
+}
+
 pub(crate) fn is_running(pid: &str) -> bool {
     // A zombie has ended: its parent has only not looked yet.
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = stat(pid);
     test_kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap()).is_ok() && !stat.contains(") Z ")
 }
 

@@ -2,7 +2,7 @@
 
 use crate::hostile::behind;
 use crate::place::Place;
-use crate::run::{break_it, ended, file, is_running, millis, next_of, run, signal, spawned, written};
+use crate::run::{break_it, ended, file, is_running, millis, next_of, run, signal, spawned, stat, written};
 use crate::run_rest::skipped;
 use crate::run_signals::{beats, is, until};
 use lambda_lock_local::authorize::Fate;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use tokio::time::sleep;
 
 /// What leaves the process group of the command, each with a worker that ignores SIGTERM.
-const LEAVES: [(&str, &str); 7] = [
+const LEAVES: [(&str, &str); 8] = [
     ("timeout", "timeout 1000 sh -c 'WORK' & wait"),
     ("setsid", "setsid sh -c 'WORK' & wait"),
     ("set-m", "set -m; sh -c 'WORK' & wait"),
@@ -23,6 +23,11 @@ const LEAVES: [(&str, &str); 7] = [
     ("unknown", "(env -i sh -c 'WORK' &); sleep 1000"),
     // Its environment says that it is not the command's. It loses its parent when that is told to end.
     ("stripped", "setsid env -i PATH=\"$PATH\" sh -c 'WORK' & wait"),
+    // Its name is no UTF-8: Linux cuts it after fifteen bytes, within a letter.
+    (
+        "named",
+        "ln -s \"$(command -v sh)\" \"TMP/fourteen-bytesü\" 2> /dev/null; setsid \"TMP/fourteen-bytesü\" -c 'WORK' & wait",
+    ),
 ];
 
 struct Worker {
@@ -40,6 +45,7 @@ impl Worker {
             work.display()
         );
         let script = script.replace("LAMBDA-LOCK", env!("CARGO_BIN_EXE_lambda-lock"));
+        let script = script.replace("TMP", env!("CARGO_TARGET_TMPDIR"));
         let script = script.replace("WORK", &loops);
         Self { ready, work, script }
     }
@@ -317,7 +323,7 @@ async fn what_a_run_beneath_this_one_leaves_belongs_to_this_one() {
     let pid = written(&worker.ready).await;
     let by_this_one = format!(" {} ", child.id().unwrap());
     until("it is adopted", || {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let stat = stat(&pid);
         stat.rsplit(')').next().unwrap()[2..].starts_with(&by_this_one)
     })
     .await;

@@ -2,7 +2,7 @@
 
 use crate::hostile::{behind, decides, until_come};
 use crate::place::Place;
-use crate::run::{PATIENCE, break_it, ended, file, is_running, millis, next_of, run, signal, spawned, written};
+use crate::run::{PATIENCE, break_it, ended, file, is_running, millis, next_of, run, signal, spawned, stat, written};
 use crate::run_rest::skipped;
 use crate::saying::terminal;
 use crate::session::shell;
@@ -30,8 +30,7 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 pub(crate) fn is(pid: &str, state: char) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.contains(&format!(") {state} "))
+    stat(pid).contains(&format!(") {state} "))
 }
 
 pub(crate) async fn until_both_are_stopped(child: &Child, command: &str) {
