@@ -52,6 +52,8 @@ pub(crate) struct Running {
     grace: Duration,
     /// When was looked last, by both clocks: one of them stands still while the machine is suspended.
     looked: (Instant, SystemTime),
+    /// How much of the lease was left then.
+    left: Duration,
     phase: Phase,
     /// Somebody has told the command to end, by a signal that was passed on.
     was_asked_to_end: bool,
@@ -122,6 +124,7 @@ impl Running {
             watch,
             grace,
             looked: (Instant::now(), SystemTime::now()),
+            left: lock.remaining(),
             phase: Phase::Works,
             was_asked_to_end: false,
             status: None,
@@ -190,9 +193,17 @@ impl Running {
 
     /// Whether this process could not look for long: it was stopped, or the machine was suspended, or a clock was set.
     fn has_slept(&mut self) -> bool {
-        let (then, now) = (self.looked, (Instant::now(), SystemTime::now()));
-        self.looked = now;
-        (now.0 - then.0).max(now.1.duration_since(then.1).unwrap_or_default()) > 2 * LOOK
+        let has_slept = self.since_look() > 2 * LOOK;
+        self.look();
+        has_slept
+    }
+
+    fn look(&mut self) {
+        (self.looked, self.left) = ((Instant::now(), SystemTime::now()), self.watch.remaining());
+    }
+
+    fn since_look(&self) -> Duration {
+        self.looked.0.elapsed().max(self.looked.1.elapsed().unwrap_or_default())
     }
 
     /// Little is left of the lease. Whoever has slept could not renew it in time: then the command is stopped until that was
@@ -236,7 +247,8 @@ impl Running {
             return;
         }
         let (lost, left) = (self.watch.is_lost(), self.watch.remaining());
-        let is_too_late = if lost { self.is_paused() } else { left.is_zero() };
+        // A lock that was lost has no lease any more. Whoever slept through its end learns of the loss from its next renewal.
+        let is_too_late = if lost { self.is_paused() || self.left <= self.since_look() } else { left.is_zero() };
         // What is stopped does nothing beside the next holder, so it is not continued.
         if is_too_late {
             self.kill();
@@ -347,7 +359,7 @@ impl Running {
         self.phase = Phase::Paused;
         signals::stop_this_process();
         // A renewal is due anyway.
-        self.looked = (Instant::now(), SystemTime::now());
+        self.look();
         // In the foreground a shell continues both.
         self.send_to_all(&[Signal::STOP]);
         true

@@ -2,7 +2,7 @@
 
 use crate::hostile::behind;
 use crate::place::Place;
-use crate::run::{ended, file, is_running, millis, run, signal, spawned, written};
+use crate::run::{break_it, ended, file, is_running, millis, next_of, run, signal, spawned, written};
 use crate::run_rest::skipped;
 use crate::run_signals::{beats, is, until};
 use lambda_lock_local::authorize::{AuthorizingProxy, Fate};
@@ -185,6 +185,44 @@ async fn a_command_whose_machine_slept_is_killed_when_its_lock_cannot_be_renewed
     assert_eq!(ended.code(), 76, "{ended:?}");
     assert!(ended.err.contains("the lease has ended: the command is killed"), "{ended:?}");
     assert!(!is_running(&pid) && beats(&work.work) == done, "{ended:?}");
+}
+
+/// A renewal was under way when it fell asleep. Its answer may be seen before the clocks are looked at.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_whose_machine_slept_until_the_next_holder_came_is_killed_at_once() {
+    let Some((library, ahead)) = clock("slept-through-clock") else { return };
+    let rounds = (0..8).map(|round| {
+        let (library, ahead) = (library.clone(), ahead.with_extension(round.to_string()));
+        tokio::spawn(async move {
+            let place = Place::new().await;
+            let proxy = behind(&place).await;
+            let work = Work::new(&format!("through-{round}"));
+            let script = format!("trap '' TERM; {}", work.script());
+            let mut command = run(&place, &["--lease", "6s", "--kill-after", "2s"], &script);
+            command.env("AWS_ENDPOINT_URL_DYNAMODB", proxy.endpoint());
+            set(&ahead, "0");
+            with_clock(&mut command, &(library, ahead.clone()));
+            let child = spawned(command);
+            written(&work.ready).await;
+            break_it(&place).await;
+            let next = next_of(&place).await;
+            let slept = ahead.clone();
+            proxy.decide(move |_| {
+                set(&slept, "3600");
+                Fate::Answered
+            });
+            until("it wakes", || std::fs::read_to_string(&ahead).unwrap() == "3600").await;
+            sleep(millis(500)).await;
+            let done = beats(&work.work);
+            let ended = ended(child).await;
+            assert_eq!(beats(&work.work), done, "{round}: it worked beside the next holder: {ended:?}");
+            assert_eq!(ended.code(), 76, "{round}: {ended:?}");
+            next.release().await.unwrap();
+        })
+    });
+    for round in rounds.collect::<Vec<_>>() {
+        round.await.unwrap();
+    }
 }
 
 /// What is stopped with the command is stopped unseen.
