@@ -10,6 +10,7 @@ use std::time::Instant;
 #[derive(Clone, Debug)]
 pub(crate) struct Tenure {
     pub(crate) owner: String,
+    token: u64,
     granted: Instant,
     /// When the last renewal was requested.
     renewed: Instant,
@@ -17,7 +18,8 @@ pub(crate) struct Tenure {
     released: Option<Instant>,
 }
 
-/// The tenures of each key, in the order of the grants.
+/// The tenures of each key, in the order of the grants. That is the one of their tokens: the answer to a call whose execution was
+/// stopped meanwhile may come after the next grant.
 #[derive(Debug, Default)]
 pub(crate) struct Tenures {
     of_keys: BTreeMap<String, Vec<Tenure>>,
@@ -29,27 +31,33 @@ impl Tenures {
         for asked in asked.iter().filter(|asked| asked.function == "lock-task") {
             tenures.add(asked);
         }
+        tenures.of_keys.values_mut().for_each(|of_key| of_key.sort_by_key(|tenure| tenure.token));
         tenures
     }
 
     fn add(&mut self, asked: &Asked) {
         let Asked { request, answer, began, ended, .. } = asked;
-        if request["action"] == "release" {
-            let of_key = self.of_keys.entry(text(&request["lock"]["key"])).or_default();
-            let owner = text(&request["lock"]["owner"]);
-            if let Some(tenure) = of_key.iter_mut().rfind(|tenure| tenure.owner == owner) {
-                tenure.released.get_or_insert(*began);
-            }
+        if request["action"] == "release"
+            && let Some(tenure) = self.of(&request["lock"])
+        {
+            tenure.released.get_or_insert(*began);
         }
-        let (key, owner) = (text(&answer["lock"]["key"]), text(&answer["lock"]["owner"]));
-        if key.is_empty() {
-            return;
-        }
-        let of_key = self.of_keys.entry(key).or_default();
-        match of_key.last_mut().filter(|tenure| tenure.owner == owner) {
+        let lock = &answer["lock"];
+        match self.of(lock) {
             Some(tenure) => tenure.renewed = *began,
-            None => of_key.push(Tenure { owner, granted: *ended, renewed: *began, released: None }),
+            None if lock["key"].is_string() => {
+                let (owner, token) = (text(&lock["owner"]), lock["fencingToken"].as_u64().unwrap());
+                let tenure = Tenure { owner, token, granted: *ended, renewed: *began, released: None };
+                self.of_keys.entry(text(&lock["key"])).or_default().push(tenure);
+            }
+            None => {}
         }
+    }
+
+    /// The tenure of this lock, if its grant was seen.
+    fn of(&mut self, lock: &Value) -> Option<&mut Tenure> {
+        let of_key = self.of_keys.get_mut(lock["key"].as_str()?)?;
+        of_key.iter_mut().find(|tenure| tenure.owner == lock["owner"] && lock["fencingToken"] == tenure.token)
     }
 
     /// Asserts that a lock is granted only after the last holder has released it, was cleaned up, or let
@@ -69,7 +77,10 @@ impl Tenures {
     }
 
     fn pairs(&self) -> impl Iterator<Item = (&String, &Tenure, &Tenure)> {
-        self.of_keys.iter().flat_map(|(key, tenures)| tenures.windows(2).map(move |pair| (key, &pair[0], &pair[1])))
+        let pairs =
+            self.of_keys.iter().flat_map(|(key, all)| all.windows(2).map(move |pair| (key, &pair[0], &pair[1])));
+        // Who asks again gets its own lock at once.
+        pairs.filter(|(_, before, next)| before.owner != next.owner)
     }
 }
 
