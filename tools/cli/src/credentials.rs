@@ -35,9 +35,11 @@ pub(crate) async fn known(
     let mut answer = timeout(SILENCE, &mut asked).await;
     if answer.is_err() {
         let left = screen::span(CREDENTIALS - SILENCE);
-        screen::tell(format_args!(
+        let said = format!(
             "waiting for credentials, {left} more at most: a program of the profile may ask for something, or a file does not respond"
-        ));
+        );
+        // Nobody may read it.
+        let _ = thread::Builder::new().spawn(move || screen::tell(said));
         answer = timeout(CREDENTIALS - SILENCE, asked).await;
     }
     let Ok(answer) = answer else {

@@ -42,7 +42,7 @@ const LEFT: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOWAIT);
 const RUNS: &str = "LAMBDA_LOCK_RUNS";
 
 /// How a run names itself to what its command starts.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct Mark(String);
 
 pub(crate) struct Family {
@@ -106,12 +106,23 @@ impl Mark {
         (RUNS, marks)
     }
 
-    /// Whether the environment of a process has it. Not known of another user's, nor without an environment.
-    fn is_of(&self, pid: Pid) -> Option<bool> {
+    /// The marks in the environment of a process. Not known of another user's, nor without an environment.
+    fn all_of(pid: Pid) -> Option<Vec<Self>> {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).ok().filter(|read| !read.is_empty())?;
         let mut variables = environment.split(|byte| *byte == 0);
         let marks = variables.find_map(|variable| variable.strip_prefix(RUNS.as_bytes())?.strip_prefix(b"="));
-        Some(marks.is_some_and(|marks| marks.split(|byte| *byte == b' ').any(|mark| mark == self.0.as_bytes())))
+        let marks = String::from_utf8_lossy(marks.unwrap_or_default()).into_owned();
+        Some(marks.split_whitespace().map(|mark| Self(mark.to_owned())).collect())
+    }
+
+    /// Whether the environment of a process has it, where that is known.
+    fn is_of(&self, pid: Pid) -> Option<bool> {
+        Some(Self::all_of(pid)?.contains(self))
+    }
+
+    /// The number of the process that runs.
+    fn run(&self) -> Option<Pid> {
+        self.0.split_once('/').and_then(|(_, run)| run.parse().ok()).and_then(Pid::from_raw)
     }
 }
 
@@ -205,8 +216,8 @@ impl Family {
     }
 
     /// Stops the command, finds all that it started, and sends them to all of these. So SIGCONT is behind what does not stop or
-    /// kill. What stops or kills also reaches what is started meanwhile: by somebody whom it has not reached yet. Returns who was
-    /// found.
+    /// kill. What stops or kills also reaches what is started meanwhile: by somebody whom it has not reached yet. A run beneath this
+    /// one passes on what tells to end. Returns who was found.
     pub(crate) fn send_to_all(&self, signals: &[Signal], command_has_ended: bool) -> Vec<Member> {
         // A look may take long, where a command starts many processes. What is stopped starts none meanwhile, and does nothing beside
         // the next holder.
@@ -219,7 +230,10 @@ impl Family {
             false => member.pid == self.command && !command_has_ended,
         };
         let send = |member: &Member| signals.iter().for_each(|signal| _ = kill_process(member.pid, *signal));
-        first.iter().filter(|member| !is_sent_to(member)).for_each(send);
+        let is_for_all =
+            [Signal::STOP, Signal::KILL, Signal::CONT].iter().any(|signal| signals.starts_with(&[*signal]));
+        let is_told = |member: &Member| is_for_all || !self.is_of_inner_run(member, &first);
+        first.iter().filter(|member| !is_sent_to(member) && is_told(member)).for_each(send);
         // Who only ends may start others for as long as it likes.
         if [Signal::STOP, Signal::KILL].iter().any(|signal| signals.contains(signal)) {
             let look = |at_all| if at_all { self.living().unwrap_or_default() } else { self.adopted() };
@@ -232,7 +246,9 @@ impl Family {
     /// Sends them to all that the command started and that are not in the group of this process, whom the terminal does not reach.
     pub(crate) fn send_beyond_own_group(&self, signals: &[Signal]) {
         let own_group = getpgrp().as_raw_pid();
-        for member in self.living().unwrap_or_default().iter().filter(|member| member.group != own_group) {
+        let living = self.living().unwrap_or_default();
+        let is_told = |member: &&Member| member.group != own_group && !self.is_of_inner_run(member, &living);
+        for member in living.iter().filter(is_told) {
             signals.iter().for_each(|signal| _ = kill_process(member.pid, *signal));
         }
     }
@@ -287,6 +303,13 @@ impl Family {
             || is_in_its_group
             || self.has_seen(child, process)
             || !process.has_ended && self.mark.is_of(child).unwrap_or_else(may_be)
+    }
+
+    /// Whether a run beneath this one passes on to it what it is told. That run may hold it stopped, because its own lease is over.
+    fn is_of_inner_run(&self, member: &Member, living: &[Member]) -> bool {
+        let marks = Mark::all_of(member.pid).unwrap_or_default();
+        let inner = marks.iter().skip_while(|mark| **mark != self.mark).skip(1).filter_map(Mark::run);
+        inner.into_iter().any(|run| run != member.pid && living.iter().any(|one| one.pid == run))
     }
 
     fn has_seen(&self, pid: Pid, process: &Process) -> bool {

@@ -111,6 +111,27 @@ async fn what_left_the_process_group_may_clean_up_and_the_lock_is_held_meanwhile
     .await;
 }
 
+/// Each of them passes on what it is told. Who is told twice may leave out what it does before it ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_beneath_two_runs_is_told_once_to_end() {
+    all([&[][..], &["--foreground"]].into_iter().map(|foreground| async move {
+        let place = Place::new().await;
+        let [ready, told] = ["ready", "told"].map(|what| file(&format!("twice-{}-{what}", foreground.len())));
+        let inner = format!(
+            "exec {} run inner --lease 1h -- sh -c 'trap \"echo x >> {}\" TERM; echo $$ > {}; for i in 1 2 3 4 5; do sleep 0.2; done'",
+            env!("CARGO_BIN_EXE_lambda-lock"),
+            told.display(),
+            ready.display()
+        );
+        let child = spawned(run(&place, &[&["--lease", "1h"], foreground].concat(), &inner));
+        written(&ready).await;
+        signal(&child, Signal::TERM);
+        let ended = ended(child).await;
+        assert_eq!(beats(&told), 1, "{foreground:?}: {ended:?}");
+    }))
+    .await;
+}
+
 /// A terminal sends Ctrl-C to the group of lambda-lock, and to nobody else.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_left_the_group_is_told_to_end_also_by_ctrl_c_in_the_foreground() {

@@ -245,3 +245,35 @@ async fn a_run_beneath_one_that_was_stopped_renews_its_own_lock_and_goes_on() {
     work.continues_and_ends(&place, child, "beneath").await;
     assert!(place.is_free("inner").await);
 }
+
+/// The inner one holds its command stopped until its own lock was renewed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_ends_continues_nothing_that_a_run_beneath_it_holds_stopped() {
+    let place = Place::new().await;
+    let proxy = behind(&place).await;
+    let (work, run_pid) = (Work::new("held-stopped"), file("slept-held-stopped-run"));
+    // The worker leaves the group of the inner command.
+    let inner = format!(
+        "AWS_ENDPOINT_URL_DYNAMODB={} {} run inner --lease 3s --kill-after 1s -- sh -c 'setsid sh -c \"trap : TERM; {}\" & wait' & \
+         echo $! > {}; wait",
+        proxy.endpoint(),
+        env!("CARGO_BIN_EXE_lambda-lock"),
+        work.script().replace("$$", "\\$\\$"),
+        run_pid.display()
+    );
+    let child = spawned(run(&place, &["--lease", "1h"], &inner));
+    written(&work.ready).await;
+    let inner = written(&run_pid).await;
+    let to_inner = |sent| kill_process(Pid::from_raw(inner.parse().unwrap()).unwrap(), sent).unwrap();
+    to_inner(Signal::TSTP);
+    until("the inner one is stopped", || is(&inner, 'T')).await;
+    sleep(millis(3_500)).await;
+    // There is no answer, so it is not known whose the lock is.
+    proxy.decide(|_| Fate::Swallowed);
+    to_inner(Signal::CONT);
+    sleep(millis(300)).await;
+    let done = beats(&work.work);
+    signal(&child, Signal::TERM);
+    let ended = ended(child).await;
+    assert_eq!(beats(&work.work), done, "it worked on without its lock: {ended:?}");
+}

@@ -168,3 +168,23 @@ async fn a_lock_is_renewed_also_where_nobody_wants_to_see_it() {
     shell("lambda-lock release unread.json").await.done();
     assert!(place.is_free("k").await);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_has_to_read_that_credentials_are_waited_for() {
+    let place = Place::new().await;
+    let configuration = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("unread-slow-credentials");
+    let credentials = r#"{"Version":1,"AccessKeyId":"local","SecretAccessKey":"local"}"#;
+    std::fs::write(
+        &configuration,
+        format!("[default]\ncredential_process = sh -c 'sleep 6; echo $0' '{credentials}'\n"),
+    )
+    .unwrap();
+    let (_reader, full) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&full, true).unwrap();
+    while (&full).write(&[0; 512]).is_ok() {}
+    rustix::io::ioctl_fionbio(&full, false).unwrap();
+    let mut command = place.command();
+    command.env("AWS_CONFIG_FILE", configuration).env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+    let status = soon("it ends", command.args(["run", "k", "--", "true"]).stderr(full).status()).await;
+    assert!(status.unwrap().success());
+}
