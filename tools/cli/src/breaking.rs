@@ -47,17 +47,16 @@ pub(crate) async fn break_lock(connection: &connection::Options, options: &Break
     }
     match locks.break_lock(key.clone(), &options.seen, &options.decision.reason).await? {
         ReleaseOutcome::Released => {}
-        ReleaseOutcome::AlreadyGone => match locks.peek(key.clone()).await? {
-            None => return Err(missing().await),
-            // The break of a row of another client writes a version of its own. Its response may have been lost.
-            Some(lock) if is_broken_for(&lock, &options.decision.reason) => {}
-            Some(_) => return Err(changed()),
-        },
+        // That the row says the same reason shows nothing: another grant may have been broken for it.
+        ReleaseOutcome::AlreadyGone => {
+            return Err(if locks.peek(key.clone()).await?.is_none() { missing().await } else { changed() });
+        }
     }
     // Who may not read it, or cannot now, is told of the break alone.
     let row = locks.peek(key.clone()).await;
-    let is_of_another =
-        |lock: &PeekedLock| lock.version == options.seen && !is_broken_for(lock, &options.decision.reason);
+    let is_broken_for_this =
+        |lock: &PeekedLock| lock.broken && lock.break_reason.as_ref() == Some(&options.decision.reason);
+    let is_of_another = |lock: &PeekedLock| lock.version == options.seen && !is_broken_for_this(lock);
     if was_asked && row.as_ref().is_ok_and(|row| row.as_ref().is_some_and(is_of_another)) {
         return Err(changed());
     }
@@ -70,10 +69,6 @@ pub(crate) async fn break_lock(connection: &connection::Options, options: &Break
     let said = if json { now.as_json(&key)? } else { now.as_text(&shown, work_of(key.key()).is_some()) };
     screen::print_done(&said, DONE)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn is_broken_for(lock: &PeekedLock, reason: &str) -> bool {
-    lock.broken && lock.break_reason.as_deref() == Some(reason)
 }
 
 /// What the lock was when it was read after the break.

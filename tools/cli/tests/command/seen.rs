@@ -113,6 +113,22 @@ async fn a_break_leaves_a_lock_alone_that_changed_since_it_was_shown() {
     assert_eq!(locks.peek("k").await.unwrap().unwrap().break_reason.as_deref(), Some("mine"));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_break_of_an_earlier_grant_is_refused_also_where_the_later_one_was_broken_for_the_same_reason() {
+    let place = Place::new().await;
+    let earlier = place.held("k", "a").await.save();
+    place.run(&["break", "k", "--seen", earlier.version(), "--reason", "stuck", "--yes"]).await.done();
+    let later = place.held("k", "b").await.save();
+    for _ in 0..2 {
+        place.run(&["break", "k", "--seen", later.version(), "--reason", "stuck", "--yes"]).await.done();
+    }
+    for asked in [&["--yes"][..], &[]] {
+        let stale = [&["break", "k", "--seen", earlier.version(), "--reason", "stuck"], asked].concat();
+        let refused = place.run(&stale).await;
+        assert!(refused.code() == 76 && refused.err.contains("was left alone"), "{asked:?}: {refused:?}");
+    }
+}
+
 /// Between the last look and the break, which changes nothing then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_break_that_another_was_faster_with_is_not_said_to_be_done() {
