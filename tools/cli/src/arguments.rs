@@ -264,7 +264,7 @@ pub(crate) struct WatchOptions {
     pub(crate) keys: Vec<String>,
     /// The locks' sort key, where the table has one.
     #[arg(long, value_name = "TEXT")]
-    pub(crate) sort_key: Option<String>,
+    sort_key: Option<String>,
     /// The pause between two looks.
     #[arg(long, value_parser = interval, default_value = "2s")]
     pub(crate) interval: Duration,
@@ -273,6 +273,12 @@ pub(crate) struct WatchOptions {
     pub(crate) duration: Option<Duration>,
     #[command(flatten)]
     pub(crate) format: Format,
+}
+
+impl WatchOptions {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = LockKey> {
+        self.keys.iter().map(|key| LockKey::new(key.clone(), self.sort_key.clone()))
+    }
 }
 
 #[derive(Debug, clap::Args)]

@@ -9,6 +9,7 @@ use crate::screen::{self, STRONG, named, named_key, plain};
 use crate::show::of_work;
 use crate::words::Said;
 use lambda_lock::{LockKey, PeekedLock, ReleaseOutcome};
+use lambda_lock_protocol::OURS;
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -18,6 +19,7 @@ const DONE: &str = "the lock was broken";
 pub(crate) async fn break_lock(connection: &connection::Options, options: &BreakOptions) -> Result<ExitCode, Failure> {
     let (locks, json) = (connection.open().await?, options.decision.format.json);
     let key = options.key.key();
+    connection.check_sort_key(&key)?;
     let shown = named_key(&key);
     let missing = async || {
         let why = match of_work(&locks, &key).await {
@@ -45,17 +47,20 @@ pub(crate) async fn break_lock(connection: &connection::Options, options: &Break
             }
         }
     }
+    let is_broken_for_this =
+        |lock: &PeekedLock| lock.broken && lock.break_reason.as_ref() == Some(&options.decision.reason);
     match locks.break_lock(key.clone(), &options.seen, &options.decision.reason).await? {
         ReleaseOutcome::Released => {}
-        // That the row says the same reason shows nothing: another grant may have been broken for it.
-        ReleaseOutcome::AlreadyGone => {
-            return Err(if locks.peek(key.clone()).await?.is_none() { missing().await } else { changed() });
-        }
+        ReleaseOutcome::AlreadyGone => match locks.peek(key.clone()).await? {
+            None => return Err(missing().await),
+            // The break of a row of another client writes a version of its own. Its response may have been lost. A break of one of
+            // ours leaves the version, so the same reason shows nothing: another grant was broken for it.
+            Some(lock) if !options.seen.starts_with(OURS) && is_broken_for_this(&lock) => {}
+            Some(_) => return Err(changed()),
+        },
     }
     // Who may not read it, or cannot now, is told of the break alone.
     let row = locks.peek(key.clone()).await;
-    let is_broken_for_this =
-        |lock: &PeekedLock| lock.broken && lock.break_reason.as_ref() == Some(&options.decision.reason);
     let is_of_another = |lock: &PeekedLock| lock.version == options.seen && !is_broken_for_this(lock);
     if was_asked && row.as_ref().is_ok_and(|row| row.as_ref().is_some_and(is_of_another)) {
         return Err(changed());

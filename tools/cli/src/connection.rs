@@ -4,6 +4,7 @@ use crate::credentials;
 use crate::exit::{self, Failure};
 use crate::https;
 use crate::request_id::RequestIds;
+use crate::screen;
 use aws_config::profile::{self, ProfileFileCredentialsProvider, ProfileFileLoadError, ProfileSet};
 use aws_config::provider_config::ProviderConfig;
 use aws_config::retry::{RetryConfig, RetryMode};
@@ -15,7 +16,7 @@ use aws_sdk_dynamodb::Client;
 use aws_types::os_shim_internal::{Env, Fs};
 use aws_types::service_config::ServiceConfigKey;
 use clap::ValueEnum;
-use lambda_lock::{DEFAULT_REQUEST_TIMEOUT, Dialect, LockClient};
+use lambda_lock::{DEFAULT_REQUEST_TIMEOUT, Dialect, LockClient, LockKey};
 use lambda_lock_protocol::Schema;
 use std::time::Duration;
 use tokio::sync::OnceCell;
@@ -200,6 +201,50 @@ fn retries(profile: Option<&ProfileSet>) -> Result<RetryConfig, Failure> {
     Ok(retries)
 }
 
+/// Reads the configuration, for the options of these names.
+async fn read(profile: Option<String>, region: Option<String>) -> Result<SdkConfig, Failure> {
+    // The AWS command line knows the first variable, and the SDK does not.
+    let variables = ["AWS_DEFAULT_PROFILE", "AWS_PROFILE"];
+    let name = profile.clone().or_else(|| variables.into_iter().find_map(|name| std::env::var(name).ok()));
+    let given = name.clone().map(Into::into);
+    let files = match profile::load(&Fs::real(), &Env::real(), &EnvConfigFiles::default(), given).await {
+        Ok(files) => Some(files),
+        // Whatever stands there would be ignored.
+        Err(error @ ProfileFileLoadError::ParseError { .. }) => {
+            return Err(Failure::Usage(format!("the configuration files of AWS: {}", exit::with_causes(&error))));
+        }
+        // The loader below does without too.
+        Err(ProfileFileLoadError::CouldNotReadFile { .. }) => None,
+    };
+    if let (Some(name), Some(files)) = (&name, &files)
+        && files.get_profile(name).is_none()
+    {
+        return Err(Failure::without_profile(name));
+    }
+    let https = https::client(files.as_ref())?;
+    let timeouts = TimeoutConfig::builder().connect_timeout(ATTEMPT).operation_attempt_timeout(ATTEMPT);
+    let timeouts = timeouts.operation_timeout(REQUEST).build();
+    let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(https.clone());
+    loader = loader.timeout_config(timeouts.clone()).retry_config(retries(files.as_ref())?);
+    if let Some(name) = name {
+        loader = loader.profile_name(name);
+    }
+    // The AWS command line knows the second variable, and the SDK does not.
+    let region = region.or_else(|| std::env::var("AWS_DEFAULT_REGION").ok());
+    if let Some(region) = region {
+        loader = loader.region(Region::new(region));
+    }
+    let config = loader.load().await;
+    check_region(config.region())?;
+    check_endpoints(&config)?;
+    // As the AWS command line does it, and unlike the SDK: who names a profile means that account.
+    let Some(profile) = profile else { return Ok(config) };
+    let with = ProviderConfig::default().with_http_client(https).with_timeout_config(timeouts);
+    let with = with.with_region(config.region().cloned());
+    let provider = ProfileFileCredentialsProvider::builder().configure(&with).profile_name(profile).build();
+    Ok(config.into_builder().credentials_provider(SharedCredentialsProvider::new(provider)).build())
+}
+
 impl Options {
     /// The configuration of AWS. It may ask for credentials, once.
     pub(crate) async fn config(&self) -> Result<&SdkConfig, Failure> {
@@ -211,53 +256,8 @@ impl Options {
         if let Some(url) = &self.endpoint_url {
             check_endpoint("DynamoDB", url, "--endpoint-url")?;
         }
-        // The AWS command line knows the first variable, and the SDK does not.
-        let variables = ["AWS_DEFAULT_PROFILE", "AWS_PROFILE"];
-        let name = self.profile.clone().or_else(|| variables.into_iter().find_map(|name| std::env::var(name).ok()));
-        let given = name.clone().map(Into::into);
-        let profile = match profile::load(&Fs::real(), &Env::real(), &EnvConfigFiles::default(), given).await {
-            Ok(profile) => Some(profile),
-            // Whatever stands there would be ignored.
-            Err(error @ ProfileFileLoadError::ParseError { .. }) => {
-                return Err(Failure::Usage(format!("the configuration files of AWS: {}", exit::with_causes(&error))));
-            }
-            // The loader below does without too.
-            Err(ProfileFileLoadError::CouldNotReadFile { .. }) => None,
-        };
-        if let (Some(name), Some(files)) = (&name, &profile)
-            && files.get_profile(name).is_none()
-        {
-            return Err(Failure::without_profile(name));
-        }
-        let https = https::client(profile.as_ref())?;
-        let timeouts = TimeoutConfig::builder().connect_timeout(ATTEMPT).operation_attempt_timeout(ATTEMPT);
-        let timeouts = timeouts.operation_timeout(REQUEST).build();
-        let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(https.clone());
-        loader = loader.timeout_config(timeouts.clone()).retry_config(retries(profile.as_ref())?);
-        if let Some(name) = name {
-            loader = loader.profile_name(name);
-        }
-        // The AWS command line knows the second variable, and the SDK does not.
-        let region = self.region.clone().or_else(|| std::env::var("AWS_DEFAULT_REGION").ok());
-        if let Some(region) = region {
-            loader = loader.region(Region::new(region));
-        }
-        let config = loader.load().await;
-        check_region(config.region())?;
-        check_endpoints(&config)?;
-        let credentials = match &self.profile {
-            // As the AWS command line does it, and unlike the SDK: who names a profile means that account.
-            Some(profile) => {
-                let with = ProviderConfig::default().with_http_client(https).with_timeout_config(timeouts);
-                let with = with.with_region(config.region().cloned());
-                let provider = ProfileFileCredentialsProvider::builder().configure(&with).profile_name(profile).build();
-                Some(SharedCredentialsProvider::new(provider))
-            }
-            None => config.credentials_provider(),
-        };
-        let Some(credentials) = credentials else { return Ok(config) };
-        let credentials = credentials::known(credentials, self.profile.as_deref()).await?;
-        Ok(config.into_builder().credentials_provider(credentials).build())
+        let read = read(self.profile.clone(), self.region.clone());
+        credentials::with_known(self.profile.as_deref(), read).await
     }
 
     /// A client of Step Functions. `None` where DynamoDB is another one than that of AWS, and Step Functions is not given.
@@ -342,6 +342,23 @@ impl Options {
             sort_key_attribute: self.sort_key_attribute.clone(),
             ..Schema::default()
         }
+    }
+
+    /// Checks that a lock has a sort key exactly where the table has one. The crate says so too, with names of its own.
+    pub(crate) fn check_sort_key(&self, key: &LockKey) -> Result<(), Failure> {
+        let named = screen::named_key(key);
+        let wrong = match (&self.sort_key_attribute, key.sort_key()) {
+            (Some(name), None) => format!(
+                "{named} has no sort key, and the table has one, {name:?}, by --sort-key-attribute or LOCK_SORT_KEY_ATTRIBUTE: \
+                 give --sort-key"
+            ),
+            (None, Some(_)) => format!(
+                "{named} has a sort key, and the table has none: name that of the table with --sort-key-attribute or \
+                 LOCK_SORT_KEY_ATTRIBUTE, or leave out --sort-key"
+            ),
+            _ => return Ok(()),
+        };
+        Err(Failure::Usage(wrong))
     }
 
     /// Where DynamoDB is, if it is another one than that of AWS.

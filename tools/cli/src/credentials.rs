@@ -1,42 +1,44 @@
-//! Credentials: asked for once by each command, and again when they end.
+//! The configuration of AWS, which is read once by each command, and credentials, which are asked for again when they end.
 //!
-//! A thread of its own asks for them. The SDK reads files for that, which may be pipes, or stand on a file server that does not
+//! A thread of its own does both. The SDK reads files for that, which may be pipes, or stand on a file server that does not
 //! respond. Then nothing else waits: a command still ends with its lease, and gets the signals that are passed on.
 
 use crate::exit::Failure;
-use crate::family;
+use crate::family::{self, Waiting};
 use crate::screen;
+use aws_config::SdkConfig;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{self, ProvideCredentials, SharedCredentialsProvider, future};
 use std::future::pending;
 use std::io;
-use std::sync::Mutex;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How long is waited for credentials. Somebody may have to type a code of his MFA device.
+/// How long is waited for the configuration and the credentials. Somebody may have to type a code of his MFA device.
 const CREDENTIALS: Duration = Duration::from_secs(60);
-/// How long is waited for credentials until the command says so.
+/// How long is waited for them until the command says so.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Asks for the first credentials, and returns them with where the next ones come from. Without the first ones, each request would
-/// end as one without a response.
-pub(crate) async fn known(
-    from: SharedCredentialsProvider,
+/// Reads the configuration, and asks for the first credentials. Returns it with where the next ones come from. Without the first
+/// ones, each request would end as one without a response.
+pub(crate) async fn with_known(
     profile: Option<&str>,
-) -> Result<SharedCredentialsProvider, Failure> {
-    let source = Source { provider: from, thread: thread_of_its_own()? };
+    read: impl Future<Output = Result<SdkConfig, Failure>> + Send + 'static,
+) -> Result<SdkConfig, Failure> {
+    let thread = thread_of_its_own()?;
     let children = family::children();
-    let mut asked = source.ask(CREDENTIALS * 2);
+    let mut asked = thread.spawn(first(thread.clone(), profile.map(str::to_owned), read));
     let mut answer = timeout(SILENCE, &mut asked).await;
     if answer.is_err() {
         let left = screen::span(CREDENTIALS - SILENCE);
         let said = format!(
-            "waiting for credentials, {left} more at most: a program of the profile may ask for something, or a file does not respond"
+            "waiting for the configuration and credentials of AWS, {left} more at most: a program of the profile may ask for \
+             something, or a file does not respond"
         );
         // Nobody may read it.
         let _ = thread::Builder::new().spawn(move || screen::tell(said));
@@ -46,18 +48,41 @@ pub(crate) async fn known(
         family::kill_children_but(&children);
         return Err(Failure::slow_credentials(profile, CREDENTIALS));
     };
-    let first = answer
-        .unwrap_or_else(|error| Err(CredentialsError::unhandled(error)))
-        .map_err(|error| Failure::without_credentials(profile, &error))?;
-    check(&first)?;
-    Ok(SharedCredentialsProvider::new(Known::new(first, source)))
+    answer.unwrap_or_else(|error| Err(io::Error::other(error).into()))
 }
 
+/// The configuration with the first credentials, and where the next ones come from.
+async fn first(
+    thread: Handle,
+    profile: Option<String>,
+    read: impl Future<Output = Result<SdkConfig, Failure>>,
+) -> Result<SdkConfig, Failure> {
+    let config = read.await?;
+    let Some(provider) = config.credentials_provider() else { return Ok(config) };
+    let source = Source { provider, thread };
+    // Whoever waits for this gives up before.
+    let answer = source.ask(CREDENTIALS * 2).await;
+    let first = answer
+        .unwrap_or_else(|error| Err(CredentialsError::unhandled(error)))
+        .map_err(|error| Failure::without_credentials(profile.as_deref(), &error))?;
+    check(&first)?;
+    let known = SharedCredentialsProvider::new(Known::new(first, source));
+    Ok(config.into_builder().credentials_provider(known).build())
+}
+
+/// The runtime is made by its own thread: where none can be started, it would have to end within another one, which panics.
 fn thread_of_its_own() -> io::Result<Handle> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let handle = runtime.handle().clone();
-    thread::Builder::new().name("credentials".to_owned()).spawn(move || runtime.block_on(pending::<()>()))?;
-    Ok(handle)
+    let (tell, told) = mpsc::channel();
+    let run = move || match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            let _ = tell.send(Ok(runtime.handle().clone()));
+            runtime.block_on(pending::<()>());
+        }
+        Err(error) => _ = tell.send(Err(error)),
+    };
+    let started = thread::Builder::new().name("credentials".to_owned()).spawn(run);
+    started.map_err(|error| io::Error::other(format!("no thread can be started: {error}")))?;
+    told.recv().unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 /// Where credentials come from.
@@ -69,8 +94,9 @@ struct Source {
 
 impl Source {
     fn ask(&self, at_most: Duration) -> JoinHandle<provider::Result> {
-        let provider = self.provider.clone();
+        let (provider, waiting) = (self.provider.clone(), Waiting::begun());
         self.thread.spawn(async move {
+            let _waiting = waiting;
             let asked = timeout(at_most, provider.provide_credentials()).await;
             asked.unwrap_or_else(|_| Err(CredentialsError::provider_timed_out(at_most)))
         })

@@ -9,6 +9,12 @@ use aws_sdk_sfn::types::ExecutionStatus;
 use serde::Serialize;
 use std::time::SystemTime;
 
+/// Of an execution that runs no state any more.
+const ENDED: [ExecutionStatus; 4] =
+    [ExecutionStatus::Succeeded, ExecutionStatus::Failed, ExecutionStatus::TimedOut, ExecutionStatus::Aborted];
+/// Of one that runs, or may run again.
+const RUNS: [ExecutionStatus; 2] = [ExecutionStatus::Running, ExecutionStatus::PendingRedrive];
+
 /// What is known of an execution. Times are in epoch milliseconds.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase", untagged)]
@@ -33,8 +39,7 @@ impl Execution {
 
     /// Whether it is known that it runs no state any more.
     pub(crate) fn has_ended(&self) -> bool {
-        let runs = [ExecutionStatus::Running, ExecutionStatus::PendingRedrive].map(|status| status.as_str().to_owned());
-        matches!(self, Self::Known { status, .. } if !runs.contains(status))
+        matches!(self, Self::Known { status, .. } if ENDED.iter().any(|ended| ended.as_str() == status))
     }
 }
 
@@ -55,8 +60,17 @@ async fn ask(connection: &connection::Options, workflow: &str, region: &str) -> 
 impl From<&DescribeExecutionOutput> for Execution {
     fn from(execution: &DescribeExecutionOutput) -> Self {
         let millis = |at: &DateTime| SystemTime::try_from(*at).ok().map(epoch_millis);
+        let status = execution.status();
+        // It may be a newer one, or that of something between this machine and AWS. Where there is none, the SDK says so.
+        if !ENDED.contains(status) && !RUNS.contains(status) {
+            let unknown = format!(
+                "Step Functions answered with the status {:?}, which lambda-lock does not know",
+                status.as_str()
+            );
+            return Self::Unknown { unknown };
+        }
         Self::Known {
-            status: execution.status().as_str().to_owned(),
+            status: status.as_str().to_owned(),
             started_at: millis(execution.start_date()),
             stopped_at: execution.stop_date().and_then(millis),
         }

@@ -1,5 +1,6 @@
 //! What a script learns from the exit code.
 
+use crate::family::Waiting;
 use crate::screen;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
@@ -23,6 +24,10 @@ pub(crate) const UNUSABLE: u8 = 78;
 const USAGE: u8 = 2;
 /// Anything else.
 const OTHER: u8 = 1;
+
+/// What to do where credentials do not come.
+const SLOW_CREDENTIALS: &str = "See whether the program of a credential_process hangs, or waits for somebody, or a file of the \
+                                configuration, of credentials or of certificates does not respond";
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -87,8 +92,7 @@ impl Failure {
     pub(crate) fn slow_credentials(profile: Option<&str>, waited: Duration) -> Self {
         let of = profile.map(|profile| format!(" in the profile {profile}")).unwrap_or_default();
         let message = format!(
-            "there are no credentials{of}: they did not come within {}. See whether the program of a credential_process hangs, or \
-             waits for somebody, then try again",
+            "there are no credentials{of}: they did not come within {}. {SLOW_CREDENTIALS}, then try again",
             screen::span(waited)
         );
         Self::Sdk { message, code: DENIED }
@@ -161,10 +165,19 @@ where
 
 /// What failed, and why no response came. What DynamoDB itself has said stands in the error's text.
 pub(crate) fn with_reasons(error: &Error) -> String {
-    match error.kind() {
+    let said = match error.kind() {
         ErrorKind::Unknown => with_causes(error),
         _ => error.to_string(),
+    };
+    match without_next_credentials() {
+        Some(why) if of_kind(error.kind()) == UNAVAILABLE => format!("{said}, because {why}. {SLOW_CREDENTIALS}"),
+        _ => said,
     }
+}
+
+/// Why no request can be sent now: it would be signed with credentials that have not come.
+pub(crate) fn without_next_credentials() -> Option<&'static str> {
+    Waiting::is_any().then_some("the next credentials have not come")
 }
 
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {

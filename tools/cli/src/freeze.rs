@@ -13,6 +13,7 @@ use std::process::ExitCode;
 pub(crate) async fn freeze(connection: &connection::Options, options: &FreezeOptions) -> Result<ExitCode, Failure> {
     let locks = connection.open().await?;
     let key = options.key.key();
+    connection.check_sort_key(&key)?;
     // Nobody has to be asked again where nobody was.
     loop {
         let row = about_to_freeze(connection, options, &locks, &key).await?;
@@ -90,6 +91,7 @@ async fn about_to_freeze(
 pub(crate) async fn thaw(connection: &connection::Options, options: &ThawOptions) -> Result<ExitCode, Failure> {
     let locks = connection.open().await?;
     let key = options.key.key();
+    connection.check_sort_key(&key)?;
     let shown = named_key(&key);
     let thawed = if options.yes {
         Some(locks.thaw(key.clone()).await?)

@@ -1,6 +1,7 @@
 //! `acquire`, `renew` and `release`: a lock that is written down between two commands.
 
 use crate::arguments::{AcquireOptions, HowToAcquire, ReleaseOptions, RenewOptions};
+use crate::connection;
 use crate::exit::{self, Failure};
 use crate::row::prefix_of_work;
 use crate::run;
@@ -18,10 +19,12 @@ use std::time::{Duration, Instant};
 /// The longest pause between two tries.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-pub(crate) async fn acquire(locks: &LockClient, options: &AcquireOptions) -> Result<ExitCode, Failure> {
+pub(crate) async fn acquire(connection: &connection::Options, options: &AcquireOptions) -> Result<ExitCode, Failure> {
+    connection.check_sort_key(&options.how.key.key())?;
+    let locks = connection.open().await?;
     screen::has_standard_output().map_err(Failure::Unprinted)?;
     let mut signals = Signals::new()?;
-    let lock = match acquire_or_end(locks, &options.how, &mut signals).await? {
+    let lock = match acquire_or_end(&locks, &options.how, &mut signals).await? {
         Ok(lock) => lock,
         Err(code) => return Ok(code),
     };
@@ -47,8 +50,10 @@ pub(crate) async fn acquire(locks: &LockClient, options: &AcquireOptions) -> Res
     }
 }
 
-pub(crate) async fn renew(locks: &LockClient, options: &RenewOptions) -> Result<ExitCode, Failure> {
-    let mut resume = locks.resume(read(options.file.as_deref())?);
+pub(crate) async fn renew(connection: &connection::Options, options: &RenewOptions) -> Result<ExitCode, Failure> {
+    let (locks, saved) = (connection.open().await?, read(options.file.as_deref())?);
+    connection.check_sort_key(&saved.key())?;
+    let mut resume = locks.resume(saved);
     if let Some(lease) = options.lease {
         resume = resume.lease(lease);
     }
@@ -58,9 +63,10 @@ pub(crate) async fn renew(locks: &LockClient, options: &RenewOptions) -> Result<
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) async fn release(locks: &LockClient, options: &ReleaseOptions) -> Result<ExitCode, Failure> {
-    let saved = read(options.file.as_deref())?;
+pub(crate) async fn release(connection: &connection::Options, options: &ReleaseOptions) -> Result<ExitCode, Failure> {
+    let (locks, saved) = (connection.open().await?, read(options.file.as_deref())?);
     let key = saved.key();
+    connection.check_sort_key(&key)?;
     match locks.release(saved).await? {
         ReleaseOutcome::Released if options.format.json => {
             let said = screen::json_of(&key, json!({ "released": true }))?;

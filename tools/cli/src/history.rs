@@ -31,6 +31,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) async fn history(connection: &connection::Options, options: &HistoryOptions) -> Result<ExitCode, Failure> {
     let (key, until) = (options.key.key(), SystemTime::now() + AHEAD);
+    connection.check_sort_key(&key)?;
     let (streams, stream) = stream(connection).await?;
     let row = row(connection, &key).await?;
     let (shards, is_since) = shards(&streams, &stream).await?;

@@ -17,6 +17,7 @@ pub(crate) async fn once_reset(
 ) -> Result<ExitCode, Failure> {
     let locks = connection.open().await?;
     let work = options.name();
+    connection.check_sort_key(&work)?;
     let shown = named_key(&work);
     let reason = &options.decision.reason;
     let not_failed = |why: &str| Failure::Lost(format!("\"{work}\" {why}, and was left alone: look at it with show"));

@@ -8,13 +8,14 @@
 //! ```
 
 use crate::arguments::RunOptions;
+use crate::connection;
 use crate::exit::{self, Failure};
 use crate::held::acquire_or_end;
 use crate::running::{End, Event, Running};
 use crate::screen::{self, LAST_WORDS};
 use crate::signals::{self, Signals};
 use crate::starter;
-use lambda_lock::{Lock, LockClient, ReleaseOutcome};
+use lambda_lock::{Lock, ReleaseOutcome};
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::future::pending;
@@ -31,10 +32,12 @@ const SIGNALLED: i32 = 128;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-pub(crate) async fn run(locks: &LockClient, options: &RunOptions) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(connection: &connection::Options, options: &RunOptions) -> Result<ExitCode, Failure> {
+    connection.check_sort_key(&options.how.key.key())?;
+    let locks = connection.open_to_renew(options.how.lease).await?;
     let grace = grace(options);
     let mut signals = Signals::new()?;
-    let mut lock = match acquire_or_end(locks, &options.how, &mut signals).await? {
+    let mut lock = match acquire_or_end(&locks, &options.how, &mut signals).await? {
         Ok(lock) => lock,
         Err(code) => return Ok(code),
     };

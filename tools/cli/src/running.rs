@@ -10,6 +10,7 @@
 //! ```
 
 use crate::arguments::RunOptions;
+use crate::exit;
 use crate::family::{self, Family, Mark, Member};
 use crate::run::complain;
 use crate::screen::{self, LAST_WORDS};
@@ -262,8 +263,9 @@ impl Running {
         } else if is_too_late {
             "the lease has ended: the command is killed".to_owned()
         } else {
-            let left = screen::span(left);
-            format!("the lock cannot be renewed, and its lease ends in {left}: the command is stopped")
+            let (left, why) = (screen::span(left), exit::without_next_credentials());
+            let why = why.map(|why| format!(", because {why}")).unwrap_or_default();
+            format!("the lock cannot be renewed{why}, and its lease ends in {left}: the command is stopped")
         });
     }
 

@@ -64,6 +64,7 @@ impl Work {
 pub(crate) async fn show(connection: &connection::Options, options: &ShowOptions) -> Result<ExitCode, Failure> {
     let (locks, json) = (connection.open().await?, options.format.json);
     let typed = options.key.key();
+    connection.check_sort_key(&typed)?;
     let mut out = anstream::stdout().lock();
     let Rows { key, work, lock, places } = Rows::of(&locks, &typed).await?;
     let now = SystemTime::now();

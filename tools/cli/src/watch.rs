@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 type Rows = HashMap<LockKey, Image>;
 
 pub(crate) async fn watch(connection: &connection::Options, options: &WatchOptions) -> Result<ExitCode, Failure> {
+    options.keys().try_for_each(|key| connection.check_sort_key(&key))?;
     let locks = connection.open().await?;
     let mut signals = Signals::new()?;
     tokio::select! {
@@ -112,7 +113,7 @@ fn image<'a>(rows: &'a Rows, key: &LockKey) -> &'a Image {
 async fn look_again(locks: &LockClient, options: &WatchOptions, before: Option<&Rows>) -> Result<Rows, Failure> {
     let mut found = look(locks, options).await?;
     let Some(before) = before else { return Ok(found) };
-    for key in options.keys.iter().map(|key| LockKey::new(key.clone(), options.sort_key.clone())) {
+    for key in options.keys() {
         let was_there = matches!(before.get(&key), Some(Image::Lock(_) | Image::Settled));
         if was_there && !found.contains_key(&key) && of_work(locks, &key).await?.is_some() {
             found.insert(key, Image::Settled);
@@ -124,8 +125,7 @@ async fn look_again(locks: &LockClient, options: &WatchOptions, before: Option<&
 /// The locks that are watched: those that were named, or all.
 async fn look(locks: &LockClient, options: &WatchOptions) -> Result<Rows, Failure> {
     let mut found = Rows::new();
-    for key in &options.keys {
-        let key = LockKey::new(key.clone(), options.sort_key.clone());
+    for key in options.keys() {
         let image = match locks.peek(key.clone()).await {
             Ok(Some(lock)) => Image::Lock(Box::new(lock)),
             Ok(None) => continue,

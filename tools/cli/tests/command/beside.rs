@@ -55,6 +55,8 @@ fn step_functions(body: &str) -> (u16, String) {
     };
     match body {
         _ if body.contains("execution:nightly:running") => execution("RUNNING", None),
+        _ if body.contains("execution:nightly:newer") => execution("\u{1b}[2JNEWER", None),
+        _ if body.contains("execution:nightly:empty") => (200, "{}".to_owned()),
         _ if body.contains("execution:nightly:aborted") => execution("ABORTED", Some(1_764_000_060)),
         _ if body.contains("execution:nightly:denied") => {
             error("AccessDeniedException", "states:DescribeExecution is needed")
@@ -67,7 +69,8 @@ fn step_functions(body: &str) -> (u16, String) {
 async fn show_tells_the_state_of_the_execution_that_holds_the_lock() {
     let place = Place::new().await;
     let endpoint = service(step_functions).await;
-    let names = ["running", "aborted", "denied", "gone"].map(|name| (name, format!("{EXECUTION}:{name}")));
+    let names =
+        ["running", "aborted", "denied", "gone", "newer", "empty"].map(|name| (name, format!("{EXECUTION}:{name}")));
     let elsewhere = ("elsewhere", "arn:aws:states:eu-west-1:111122223333:execution:nightly:4711".to_owned());
     let hostile = ("hostile", "arn:aws:states:evil.example/:1:execution:\u{1b}[2J:\u{202e}".to_owned());
     let other = ("no-execution", "a workflow of another engine".to_owned());

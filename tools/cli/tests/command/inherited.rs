@@ -2,6 +2,8 @@
 
 use crate::place::{Place, end};
 use crate::run::{ended, file, run, spawned, written};
+use crate::run_rest::skipped;
+use rustix::process::geteuid;
 use tokio::process::Command;
 
 /// A parent that waits for its children by `sigwait` or `signalfd` blocks SIGCHLD, and a blocked signal stays blocked in what it
@@ -84,4 +86,28 @@ async fn an_acquire_that_nobody_can_read_says_so_and_sends_nothing() {
         assert!(ended.err.contains(says) && ended.err.contains("lambda-lock run"), "{output}: {ended:?}");
         assert!(place.locks("test").peek("k").await.unwrap().is_none(), "{output}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_few_threads_are_an_error_that_says_so() {
+    if !geteuid().is_root() || std::process::Command::new("setpriv").arg("--version").output().is_err() {
+        skipped("root and setpriv, to be a user who may have few threads");
+        return;
+    }
+    let place = Place::new().await;
+    let mut refused = 0;
+    for threads in (1..8).flat_map(|threads| [threads; 5]) {
+        let mut limited = Command::new("setpriv");
+        limited.args(["--reuid=60124", "--clear-groups", "prlimit", &format!("--nproc={threads}:{threads}")]);
+        limited.arg(env!("CARGO_BIN_EXE_lambda-lock")).arg("ls").env_clear();
+        limited.envs(place.command().as_std().get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let ended = end(&mut limited).await;
+        if ended.status.success() {
+            continue;
+        }
+        refused += 1;
+        assert_eq!(ended.code(), 1, "{threads}: {ended:?}");
+        assert!(ended.err.contains("no thread can be started"), "{threads}: {ended:?}");
+    }
+    assert!((10..35).contains(&refused), "{refused}");
 }

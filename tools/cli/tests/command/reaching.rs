@@ -1,16 +1,19 @@
 //! How the command finds credentials, endpoints, proxies and certificates.
 
-use crate::place::{Ended, LEASE, Place, TABLE, end};
+use crate::place::{Ended, LEASE, Place, TABLE, end, end_of, interrupt};
 use lambda_lock_local::LocalDynamoDb;
 use lambda_lock_local::authorize::{AuthorizingProxy, Grant, Role};
-use lambda_lock_testkit::soon_so;
+use lambda_lock_testkit::{soon, soon_so};
+use rustix::process::Signal;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::task::JoinSet;
@@ -238,7 +241,7 @@ async fn a_program_for_credentials_that_hangs_is_ended_after_a_minute() {
     let ended = end(&mut command).await;
 
     assert_eq!(ended.code(), 77, "{ended:?}");
-    assert!(ended.err.contains("waiting for credentials, 55s more at most"), "{ended:?}");
+    assert!(ended.err.contains("waiting for the configuration and credentials of AWS, 55s more at most"), "{ended:?}");
     assert!(ended.err.contains("did not come within 1m") && ended.err.contains("credential_process"), "{ended:?}");
     if cfg!(target_os = "linux") {
         for pid in std::fs::read_to_string(pids).unwrap().split_whitespace() {
@@ -247,6 +250,48 @@ async fn a_program_for_credentials_that_hangs_is_ended_after_a_minute() {
             soon_so(format!("{pid} has ended"), async || !lives().await).await;
         }
     }
+}
+
+/// A command for each file that the configuration is read from. Nobody writes into that one, as where a file server hangs.
+fn with_files_that_do_not_respond(place: &Place, name: &str) -> Vec<Command> {
+    let home = directory(name);
+    let names = ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CA_BUNDLE"];
+    let of = |variable| {
+        let file = home.join(variable);
+        assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+        let mut command = place.command();
+        command.env(variable, file).args(["run", "k", "--", "true"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    names.into_iter().map(of).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_the_configuration_that_does_not_respond_is_said_and_a_signal_ends_the_wait() {
+    let place = Place::new().await;
+    let started =
+        with_files_that_do_not_respond(&place, "silent-files").into_iter().map(|mut one| one.spawn().unwrap());
+    for mut child in started.collect::<Vec<_>>() {
+        let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+        let said = soon("it says so", said.next_line()).await.unwrap().unwrap();
+        assert!(said.contains("waiting for the configuration") && said.contains("a file does not respond"), "{said}");
+        interrupt(&child);
+        assert_eq!(end_of(child).await.status.signal(), Some(Signal::INT.as_raw()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "it waits for a minute, and `.ci/nightly` runs it"]
+async fn a_file_of_the_configuration_that_does_not_respond_ends_the_command_after_a_minute() {
+    let place = Place::new().await;
+    let commands = with_files_that_do_not_respond(&place, "silent-files-for-a-minute");
+    let ends = commands.into_iter().map(|mut command| async move { end(&mut command).await });
+    for ended in ends.collect::<JoinSet<_>>().join_all().await {
+        assert_eq!(ended.code(), 77, "{ended:?}");
+        assert!(ended.err.contains("did not come within 1m") && ended.err.contains("does not respond"), "{ended:?}");
+    }
+    assert!(place.locks("test").peek("k").await.unwrap().is_none(), "nothing was sent");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -332,6 +332,31 @@ async fn what_a_program_for_the_credentials_leaves_is_left_alone() {
     assert!(!are_left.contains(&false), "{are_left:?}");
 }
 
+/// As GNU `timeout`. The program for the credentials and what the command leaves end as children of the same process.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_program_for_the_credentials_that_leads_a_group_of_its_own_is_seen() {
+    let place = Place::new().await;
+    let [configuration, program, asked] = ["group-configuration", "group-program", "group-asked"].map(file);
+    let credentials =
+        r#"{"Version":1,"AccessKeyId":"local","SecretAccessKey":"local","Expiration":"2020-01-01T00:00:00Z"}"#;
+    std::fs::write(&program, format!("echo asked >> {}; echo '{credentials}'\n", asked.display())).unwrap();
+    let process = format!("exec setsid sh {}", program.display());
+    std::fs::write(&configuration, format!("[default]\ncredential_process = {process}\n")).unwrap();
+    let mut all = tokio::task::JoinSet::new();
+    for number in 0..8 {
+        let mut command = place.command();
+        command.args(["run", &format!("k{number}"), "--lease", "9s", "--kill-after", "1s", "--", "sleep", "10"]);
+        command.env("AWS_CONFIG_FILE", &configuration);
+        command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+        all.spawn(ended(spawned(command)));
+    }
+
+    for ended in all.join_all().await {
+        assert!(ended.code() == 0 && ended.err.is_empty(), "{ended:?}");
+    }
+    assert!(beats(&asked) > 3 * 8, "each of them was renewed, and released");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_run_beneath_this_one_leaves_belongs_to_this_one() {
     let place = Place::new().await;

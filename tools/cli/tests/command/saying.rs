@@ -370,3 +370,35 @@ async fn show_says_the_same_as_json() {
     assert!(shown.contains("last reset, because: paid by hand"), "{shown}");
     assert_eq!(json("order-9").await["work"]["resetReason"], "paid by hand");
 }
+
+/// The crate's own text names a method of its builder.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sort_key_that_is_missing_or_too_much_is_said_in_the_options_of_the_command() {
+    let place = Place::new().await;
+    let said = |ended: Ended, what: &str| {
+        assert_eq!(ended.code(), 2, "{what}: {ended:?}");
+        let names_its_options = ended.err.contains("--sort-key") && ended.err.contains("LOCK_SORT_KEY_ATTRIBUTE");
+        assert!(names_its_options && !ended.err.contains("sort_key"), "{what}: {ended:?}");
+    };
+    for arguments in [
+        "show k",
+        "history k",
+        "watch k",
+        "acquire k",
+        "run k -- true",
+        "break k --seen v --reason r --yes",
+        "freeze k --reason r --yes",
+        "thaw k --yes",
+        "once-reset k --reason r --yes",
+    ] {
+        let (command, rest) = arguments.split_once(' ').unwrap();
+        for option in [["--sort-key-attribute", "sk"], ["--sort-key", "b"]] {
+            let arguments: Vec<_> = [command].into_iter().chain(option).chain(rest.split(' ')).collect();
+            said(place.run(&arguments).await, &format!("{arguments:?}"));
+        }
+    }
+    let saved = serde_json::to_string(&place.held("k", "a").await.save()).unwrap();
+    for command in ["renew", "release"] {
+        said(place.run_with(&[command, "--sort-key-attribute", "sk"], &saved).await, command);
+    }
+}

@@ -131,6 +131,20 @@ async fn a_file_of_credentials_that_stalls_keeps_no_command_at_work_beside_the_n
     assert!(!lock.released && lock.lease_ends_at.unwrap() > SystemTime::now(), "it has ended before its lease");
     let ended = end_of(child).await;
     assert_eq!(ended.code(), 76, "{ended:?}");
+    assert!(ended.err.contains("cannot be renewed, because the next credentials have not come"), "{ended:?}");
+}
+
+/// Nothing was sent, so DynamoDB is not to blame.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_without_the_next_credentials_says_that_they_have_not_come() {
+    let place = Place::new().await;
+    let sts = Server::answering(short_credentials).await;
+    let command = run(&place, &[], "true");
+
+    let ended = end(&mut with_stalled_credentials(command, &sts, "stalled-at-the-release")).await;
+
+    assert_eq!(ended.code(), 69, "{ended:?}");
+    assert!(ended.err.contains("because the next credentials have not come. See whether the program"), "{ended:?}");
 }
 
 /// The row changes between what a freeze reads and what it writes.
