@@ -68,8 +68,9 @@ async fn what_left_the_process_group_is_gone_before_the_next_holder_comes() {
         let place = Place::new().await;
         let proxy = behind(&place).await;
         let worker = Worker::new(&format!("gone-{name}-{foreground}"), script, "");
-        let options = ["--lease", "6s", "--kill-after", "1s", "--foreground"];
-        let mut command = run(&place, &options[..if foreground { 5 } else { 4 }], &worker.script);
+        let options = ["--lease", "6s", "--kill-after", "1s", "--wait", "20s", "--foreground"];
+        // So many begin at once that a response may take longer than a request waits for it.
+        let mut command = run(&place, &options[..if foreground { 7 } else { 6 }], &worker.script);
         command.env("AWS_ENDPOINT_URL_DYNAMODB", proxy.endpoint());
         let child = spawned(command);
         let pid = written(&worker.ready).await;
