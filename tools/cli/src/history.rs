@@ -42,8 +42,10 @@ pub(crate) async fn history(connection: &connection::Options, options: &HistoryO
     let silence = if is_expected { LONG_SILENCE } else { SILENCE };
     let mut events = Vec::new();
     let (mut seen, mut has_come) = (0, false);
-    for shard in shards {
-        let read = read(&streams, &stream, &shard, (silence, until), |change| {
+    // Those that are open have no order among each other: a row is in one of them.
+    let (closed, open): (Vec<_>, Vec<_>) = shards.into_iter().partition(|shard| last_of(shard).is_some());
+    for shards in closed.chunks(1).chain([&open[..]]) {
+        let read = read(&streams, &stream, shards, (silence, until), |change| {
             seen += 1;
             screen::progress(format_args!("{seen} changes read"));
             events.extend(events_of(connection, &key, &change));
@@ -167,50 +169,81 @@ fn parents_first(mut shards: Vec<Shard>) -> Vec<Shard> {
     shards
 }
 
-/// Reads a shard, until a change is the last that is wanted, nothing comes for so long, or something comes that was written after
-/// this time. Returns whether the last one came.
-async fn read(
-    streams: &Client,
-    stream: &str,
-    shard: &Shard,
-    (silence, until): (Duration, SystemTime),
-    mut each: impl FnMut(Change) -> bool,
-) -> Result<bool, Failure> {
-    let from = streams.get_shard_iterator().stream_arn(stream).set_shard_id(shard.shard_id.clone());
-    let begun = from
-        .shard_iterator_type(ShardIteratorType::TrimHorizon)
-        .send()
-        .await
-        .map_err(|error| of_request(&error, stream))?;
-    // A closed shard has a last record.
-    let last = shard.sequence_number_range.as_ref().and_then(|range| range.ending_sequence_number.as_deref());
-    let (mut next, mut heard) = (begun.shard_iterator, Instant::now());
-    while let Some(iterator) = next {
+/// Where a shard is read.
+struct Cursor {
+    /// The last record of a closed shard.
+    last: Option<String>,
+    /// `None` when it was read to its end.
+    next: Option<String>,
+}
+
+impl Cursor {
+    async fn at_the_beginning(streams: &Client, stream: &str, shard: &Shard) -> Result<Self, Failure> {
+        let from = streams.get_shard_iterator().stream_arn(stream).set_shard_id(shard.shard_id.clone());
+        let begun = from
+            .shard_iterator_type(ShardIteratorType::TrimHorizon)
+            .send()
+            .await
+            .map_err(|error| of_request(&error, stream))?;
+        Ok(Self { last: last_of(shard).map(str::to_owned), next: begun.shard_iterator })
+    }
+
+    /// Returns the next records. None come after those that were written after this time.
+    async fn read(&mut self, streams: &Client, stream: &str, until: SystemTime) -> Result<Vec<Change>, Failure> {
+        let Some(iterator) = self.next.take() else { return Ok(Vec::new()) };
         let page =
             streams.get_records().shard_iterator(iterator).send().await.map_err(|error| of_request(&error, stream))?;
         let records = page.records.unwrap_or_default();
-        let is_empty = records.is_empty();
-        let newest = records.last().and_then(|record| record.dynamodb.as_ref()?.sequence_number.clone());
-        let written = records.last().and_then(written_at);
-        // Also those behind the last one that is wanted.
-        if records.into_iter().map(&mut each).filter(|is_last| *is_last).count() > 0 {
-            return Ok(true);
-        }
-        let is_over = match last {
-            Some(last) => newest.is_some_and(|newest| in_order(&newest) >= in_order(last)),
-            None => is_empty && heard.elapsed() >= silence || written.is_some_and(|at| at > until),
+        let newest = records.last().and_then(|record| record.dynamodb.as_ref()?.sequence_number.as_deref());
+        let is_over = match &self.last {
+            Some(last) => newest.is_some_and(|newest| in_order(newest) >= in_order(last)),
+            None => records.last().and_then(written_at).is_some_and(|at| at > until),
         };
-        if is_over {
-            break;
+        self.next = page.next_shard_iterator.filter(|_| !is_over);
+        Ok(records)
+    }
+}
+
+/// A closed shard has a last record.
+fn last_of(shard: &Shard) -> Option<&str> {
+    shard.sequence_number_range.as_ref().and_then(|range| range.ending_sequence_number.as_deref())
+}
+
+/// Reads shards by turns, until a change is the last that is wanted, all were read to their ends, or nothing comes from open ones for
+/// so long. Returns whether the last one came.
+async fn read(
+    streams: &Client,
+    stream: &str,
+    shards: &[Shard],
+    (silence, until): (Duration, SystemTime),
+    mut each: impl FnMut(Change) -> bool,
+) -> Result<bool, Failure> {
+    let mut cursors = Vec::new();
+    for shard in shards {
+        cursors.push(Cursor::at_the_beginning(streams, stream, shard).await?);
+    }
+    let mut heard = Instant::now();
+    loop {
+        cursors.retain(|cursor| cursor.next.is_some());
+        let mut is_silent = true;
+        for cursor in &mut cursors {
+            let records = cursor.read(streams, stream, until).await?;
+            is_silent &= records.is_empty();
+            // Also those behind the last one that is wanted.
+            if records.into_iter().map(&mut each).filter(|is_last| *is_last).count() > 0 {
+                return Ok(true);
+            }
         }
-        next = page.next_shard_iterator;
-        if is_empty {
+        let are_open = cursors.iter().all(|cursor| cursor.last.is_none());
+        if cursors.is_empty() || is_silent && are_open && heard.elapsed() >= silence {
+            return Ok(false);
+        }
+        if is_silent {
             tokio::time::sleep(PAUSE).await;
         } else {
             heard = Instant::now();
         }
     }
-    Ok(false)
 }
 
 fn written_at(change: &Change) -> Option<SystemTime> {
