@@ -3,8 +3,9 @@
 //! A thread of its own does both. The SDK reads files for that, which may be pipes, or stand on a file server that does not
 //! respond. Then nothing else waits: a command still ends with its lease, and gets the signals that are passed on.
 
+use crate::asking::Asking;
 use crate::exit::Failure;
-use crate::family::{self, Waiting};
+use crate::family;
 use crate::screen;
 use aws_config::SdkConfig;
 use aws_credential_types::Credentials;
@@ -94,9 +95,9 @@ struct Source {
 
 impl Source {
     fn ask(&self, at_most: Duration) -> JoinHandle<provider::Result> {
-        let (provider, waiting) = (self.provider.clone(), Waiting::begun());
+        let (provider, asking) = (self.provider.clone(), Asking::begun());
         self.thread.spawn(async move {
-            let _waiting = waiting;
+            let _asking = asking;
             let asked = timeout(at_most, provider.provide_credentials()).await;
             asked.unwrap_or_else(|_| Err(CredentialsError::provider_timed_out(at_most)))
         })

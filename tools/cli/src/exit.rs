@@ -1,6 +1,6 @@
 //! What a script learns from the exit code.
 
-use crate::family::Waiting;
+use crate::asking::Asking;
 use crate::screen;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
@@ -177,7 +177,7 @@ pub(crate) fn with_reasons(error: &Error) -> String {
 
 /// Why no request can be sent now: it would be signed with credentials that have not come.
 pub(crate) fn without_next_credentials() -> Option<&'static str> {
-    Waiting::is_any().then_some("the next credentials have not come")
+    Asking::is_under_way().then_some("the next credentials have not come")
 }
 
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {

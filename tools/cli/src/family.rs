@@ -12,6 +12,7 @@
 //! Nobody is found elsewhere than on Linux, or where `/proc` does not list this process. Then the process group is all there is.
 //! Where `/proc` cannot be read for now, nobody is known to be gone.
 
+use crate::asking::Asking;
 use crate::proc::{Process, listed, listed_children, own_group};
 use rustix::io::Errno;
 use rustix::process::{
@@ -23,14 +24,13 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::panic;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// For how long is looked for who was started while others were stopped or killed.
 const STARTED_MEANWHILE: Duration = Duration::from_secs(1);
 
-/// A child that has ended for so long was adopted: whoever waits for a child of his does not let it wait.
+/// A child that has ended for so long was adopted: who asks for credentials does not let their program wait.
 const LEFT_ALONE: Duration = Duration::from_secs(1);
 
 /// How long those that have ended wait for the next look at them.
@@ -39,32 +39,8 @@ const REAPED_EVERY: Duration = Duration::from_millis(10);
 /// Waits for a child that has ended, and leaves it to whoever waits for it.
 const LEFT: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOWAIT);
 
-/// How many in this process wait for a child of theirs.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
-
 /// The variable that tells to which runs a process belongs: the outermost first.
 const RUNS: &str = "LAMBDA_LOCK_RUNS";
-
-/// Somebody in this process waits for a child of his, as for a program for the credentials, until this is dropped.
-pub(crate) struct Waiting(());
-
-impl Waiting {
-    /// For before the child is started.
-    pub(crate) fn begun() -> Self {
-        WAITING.fetch_add(1, Ordering::SeqCst);
-        Self(())
-    }
-
-    pub(crate) fn is_any() -> bool {
-        WAITING.load(Ordering::SeqCst) > 0
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        WAITING.fetch_sub(1, Ordering::SeqCst);
-    }
-}
 
 /// How a run names itself to what its command starts.
 #[derive(Clone, PartialEq)]
@@ -206,20 +182,20 @@ pub(crate) fn reap_adopted(command: Pid) {
     let _ = thread::Builder::new().spawn(reap);
 }
 
-/// Not the command's end, nor that of a child for which somebody else [waits](Waiting). Nothing tells such a child from an adopted
-/// one, so all are left alone for a while then. Notes since when a child is known to have ended.
+/// Not the command's end, nor that of a program for the credentials: somebody waits for them. Nothing tells such a program from an
+/// adopted child, so all are left alone for a while when one may run. Notes since when a child is known to have ended.
 fn reap_ended(command: Pid, reserve: &Reserve, ended: &mut HashMap<(Pid, u64), Instant>) {
     let _lent = reserve.lend();
     // Of all processes it would take so long that they became ever more.
     let Ok(listed) = listed_children().map_or_else(listed, Ok) else { return };
-    // Whoever waits for one of them has begun before it was listed.
-    let (is_any_waited_for, now) = (Waiting::is_any(), Instant::now());
+    // Who asks has begun before its program was listed.
+    let (may_be_waited_for, now) = (Asking::is_under_way(), Instant::now());
     let has_ended =
         |pid: &Pid, process: &Process| *pid != command && process.parent == getpid().as_raw_pid() && process.has_ended;
     ended.retain(|(pid, begun), _| listed.get(pid).is_some_and(|process| process.begun == *begun));
     for (pid, process) in listed.iter().filter(|(pid, process)| has_ended(pid, process)) {
         let since = *ended.entry((*pid, process.begun)).or_insert(now);
-        if !is_any_waited_for || now - since >= LEFT_ALONE {
+        if !may_be_waited_for || now - since >= LEFT_ALONE {
             let _ = waitpid(Some(*pid), WaitOptions::NOHANG);
         }
     }

@@ -1,6 +1,7 @@
 //! `lambda-lock`: who holds which lock, since when, and may I break it? The manual is `docs/command.md`.
 
 mod arguments;
+mod asking;
 mod asl;
 mod breaking;
 mod changes;
