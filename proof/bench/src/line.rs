@@ -1,244 +1,197 @@
-//! Waiting in line on the embedded server: what a turn costs, how long a hand-over takes, and how often a caller is passed by
-//! those who came later; without a line, with it, and with callers that wait in line from the beginning.
+//! Waiting in line: what a turn costs, how long a hand-over takes, how many are passed, and for how long the lock is free while
+//! somebody waits; also where some of those who wait give up or die.
 //!
-//! A proxy makes each request take some milliseconds, as one within a Region does.
+//! Time is tokio's paused time: a run takes seconds, and what else the machine does changes nothing. A request takes up to 5 ms.
 
 use crate::Error;
 use crate::tickets::{Tickets, noted};
-use crate::turns::{HandOver, Ticket, Turn, hand_overs, most_passed, most_passed_in_line};
+use crate::turns::{HandOver, Ticket, Turn, hand_overs, passed_in_line};
+use aws_sdk_dynamodb::Client;
 use clap::Args;
 use fastrand::Rng;
-use lambda_lock::{Budget, LockClient};
-use lambda_lock_local::authorize::{AuthorizingProxy, Fate, Grant, Role};
-use lambda_lock_local::{LocalDynamoDb, client, config};
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use lambda_lock::LockClient;
+use lambda_lock_testkit::{Process, Table};
+use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, pause, sleep, timeout};
 
-const LOCKS: &str = "locks";
-/// How long a request takes: from, to, in microseconds.
-const WAY: std::ops::Range<u64> = 1_000..5_000;
-/// Long enough that no lease ends, and no caller gives up.
+/// Of a request, and of its response.
+const WAY: Duration = Duration::from_micros(2_500);
+/// Long enough that no lease ends.
 const LEASE: Duration = Duration::from_secs(60);
-const WAIT: Duration = Duration::from_secs(1_800);
-/// In the first bursts on a key, nothing is known of how long holders hold it.
-const BURSTS: usize = 3;
+const WAIT: Duration = Duration::from_secs(3_600);
 
 /// Measures waiting in line.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Line {
-    /// Only these numbers of callers.
-    #[arg(long, value_delimiter = ' ', num_args = 1.., default_values_t = [8, 32])]
+    /// Only these numbers of callers. They all come at once.
+    #[arg(long, value_delimiter = ' ', num_args = 1.., default_values_t = [2, 8, 32, 100])]
     callers: Vec<usize>,
     /// Only work of these lengths, in milliseconds.
-    #[arg(long, value_delimiter = ' ', num_args = 1.., default_values_t = [0, 50, 500])]
+    #[arg(long, value_delimiter = ' ', num_args = 1.., default_values_t = [0, 50, 500, 5_000])]
     work: Vec<u64>,
-    /// Only with so many turns of each caller: 1 for bursts, more for loops.
-    #[arg(long, value_delimiter = ' ', num_args = 1.., default_values_t = [1, 10])]
-    turns: Vec<usize>,
-    /// Repetitions of each scene.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    repeats: u32,
-}
-
-/// How callers wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waiting {
-    OutOfTurn,
-    Default,
-    InTurn,
-}
-
-const ALL: [Waiting; 3] = [Waiting::OutOfTurn, Waiting::Default, Waiting::InTurn];
-
-impl fmt::Display for Waiting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OutOfTurn => "out of turn",
-            Self::Default => "default",
-            Self::InTurn => "in turn",
-        })
-    }
-}
-
-/// How long a caller works under its lock.
-#[derive(Clone, Copy, Debug)]
-struct Work {
-    millis: u64,
+    /// Only these shares of callers that leave, in percent: half of them give up, and half of them die.
+    #[arg(long, value_delimiter = ' ', num_args = 1.., default_values_t = [0, 20, 60])]
+    leave: Vec<u32>,
+    /// The number of turns of each caller: 1 for bursts, more for loops.
+    #[arg(long, default_value_t = 1)]
+    turns: usize,
+    /// The work lasts so long on average, and is exponentially distributed.
+    #[arg(long)]
     varies: bool,
+    /// All callers wait in turn.
+    #[arg(long)]
+    in_turn: bool,
+    /// Repetitions of each scene, with other random numbers.
+    #[arg(long, default_value_t = 5)]
+    repeats: u64,
 }
 
-impl Work {
-    fn drawn(self, rng: &mut Rng) -> Duration {
-        let mean = Duration::from_millis(self.millis);
-        if self.varies { mean.mul_f64(-(1.0 - rng.f64()).ln()) } else { mean }
-    }
+/// How a caller ends its wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    Endless,
+    GivesUpAfter(Duration),
+    DiesAfter(Duration),
 }
 
-impl fmt::Display for Work {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ms{}", self.millis, if self.varies { " on average" } else { "" })
-    }
-}
-
-/// A lock table, and the way to it.
-struct Stage {
-    _dynamodb: LocalDynamoDb,
-    proxy: AuthorizingProxy,
-    reads: Arc<AtomicU64>,
-    writes: Arc<AtomicU64>,
-}
-
-impl Stage {
-    async fn new() -> Result<Self, Error> {
-        let dynamodb = LocalDynamoDb::in_memory().await?;
-        LockClient::builder(client(dynamodb.endpoint()), LOCKS).build()?.create_table().await?;
-        let resource = format!("arn:aws:dynamodb:local:123456789012:table/{LOCKS}");
-        let grant = |action: &str| Grant::new(format!("dynamodb:{action}"), resource.clone());
-        let role: Role = ["GetItem", "UpdateItem"].map(grant).into();
-        let proxy = AuthorizingProxy::start(dynamodb.endpoint(), BTreeMap::from([("local".to_owned(), role)])).await?;
-        let (reads, writes) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
-        let counters = (Arc::clone(&reads), Arc::clone(&writes));
-        proxy.decide(move |call| {
-            let is_write = call.needs.iter().any(|need| need.action == "dynamodb:UpdateItem");
-            (if is_write { &counters.1 } else { &counters.0 }).fetch_add(1, Ordering::Relaxed);
-            Fate::AnsweredAfter(Duration::from_micros(fastrand::u64(WAY)))
-        });
-        Ok(Self { _dynamodb: dynamodb, proxy, reads, writes })
-    }
-}
-
-/// What some bursts or loops have shown.
+/// What all repetitions of a scene have shown.
 #[derive(Default)]
 struct Seen {
     turns: usize,
-    reads: u64,
-    writes: u64,
+    reads: usize,
+    writes: usize,
     hand_overs: Vec<Duration>,
-    most_passed: usize,
-    most_passed_in_line: Option<usize>,
+    passed: usize,
     took: Duration,
 }
 
 impl Seen {
-    fn add(&mut self, mut turns: Vec<Turn>, stage: &Stage) {
+    fn add(&mut self, mut turns: Vec<Turn>) {
         self.turns += turns.len();
-        self.reads += stage.reads.swap(0, Ordering::Relaxed);
-        self.writes += stage.writes.swap(0, Ordering::Relaxed);
         self.hand_overs.extend(hand_overs(&mut turns));
-        self.most_passed = self.most_passed.max(most_passed(&mut turns));
-        self.most_passed_in_line = self.most_passed_in_line.max(most_passed_in_line(&mut turns));
-        let first = turns.iter().map(|turn| turn.came).min();
-        self.took += first.and_then(|first| Some(turns.last()?.released - first)).unwrap_or_default();
+        self.passed += passed_in_line(&mut turns);
+        self.took += turns.iter().map(|turn| turn.released).max().unwrap_or_default();
     }
 
     fn print(&self, of: &str) {
-        let turns = self.turns as f64;
-        let [requests, writes, reads] =
-            [self.reads + self.writes, self.writes, self.reads].map(|count| count as f64 / turns);
+        let turns = self.turns.max(1) as f64;
+        let (writes, reads) = (self.writes as f64 / turns, self.reads as f64 / turns);
         let hand_over = HandOver::of(&self.hand_overs);
+        let free: Duration = self.hand_overs.iter().sum();
         println!(
-            "| {of} | {requests:.1} | {writes:.1} | {reads:.1} | {:.0} | {:.0} | {} | {} | {:.1} |",
+            "| {of} | {:.0} | {writes:.1} | {reads:.1} | {:.0} | {:.0} | {} of {} | {:.0} |",
+            writes * 5.0 + reads,
             hand_over.median,
             hand_over.most,
-            self.most_passed,
-            self.most_passed_in_line.map_or("–".to_owned(), |most| most.to_string()),
-            self.took.as_secs_f64(),
+            self.passed,
+            self.turns,
+            100.0 * free.as_secs_f64() / self.took.as_secs_f64().max(f64::MIN_POSITIVE),
         );
     }
 }
-
-const HEAD: &str =
-    "requests of a turn | writes | reads | hand-over, median in ms | 99 % | most often passed | in line | seconds |
-|---|---:|---:|---:|---:|---:|---:|---:|---:|";
 
 pub(crate) async fn run(line: &Line) -> Result<(), Error> {
-    for &rounds in &line.turns {
-        println!(
-            "\n{}\n",
-            if rounds == 1 {
-                "Bursts: all callers come at once, for one turn each"
-            } else {
-                "Loops of some turns each"
-            }
-        );
-        println!("| callers, work, how they wait | {HEAD}");
-        for &callers in &line.callers {
-            for &millis in &line.work {
-                for varies in [false, true].into_iter().take(if millis == 0 { 1 } else { 2 }) {
-                    for waiting in ALL {
-                        scene(line, callers, rounds, Work { millis, varies }, waiting).await?;
-                    }
+    pause();
+    println!(
+        "| callers, work in ms, % who leave | price of a turn | writes | reads | hand-over, median in ms | 99 % | passed | free, % |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|"
+    );
+    for &callers in &line.callers {
+        for &work in &line.work {
+            for &leave in &line.leave {
+                let mut seen = Seen::default();
+                for repeat in 0..line.repeats {
+                    scene(line, callers, Duration::from_millis(work), leave, repeat, &mut seen).await?;
                 }
+                seen.print(&format!("{callers}, {work}, {leave}"));
             }
         }
     }
     Ok(())
 }
 
-async fn scene(line: &Line, callers: usize, rounds: usize, work: Work, waiting: Waiting) -> Result<(), Error> {
-    let stage = Stage::new().await?;
-    let locks = LockClient::builder_from_conf(config(stage.proxy.endpoint()).interceptor(Tickets), LOCKS).build()?;
-    locks.acquire("warm").within(&Budget::lasting(WAIT)).await?.release().await?;
-    let (mut first, mut later) = (Seen::default(), Seen::default());
-    for repeat in 0..line.repeats {
-        let began = Instant::now();
-        for burst in 0..if rounds == 1 { BURSTS } else { 1 } {
-            stage.reads.swap(0, Ordering::Relaxed);
-            stage.writes.swap(0, Ordering::Relaxed);
-            let mut all = JoinSet::new();
-            for caller in 0..callers {
-                let (locks, key) = (locks.clone(), format!("k{repeat}"));
-                let rng = Rng::with_seed((caller + 1_000 * burst) as u64);
-                all.spawn(turns(locks, key, rounds, work, waiting, rng, began));
-            }
-            let turns: Result<Vec<_>, _> = all.join_all().await.into_iter().collect();
-            let seen = if burst == 0 { &mut first } else { &mut later };
-            seen.add(turns?.into_iter().flatten().collect(), &stage);
-        }
-    }
-    if waiting == Waiting::InTurn && callers > 1 && first.most_passed_in_line.is_none() {
-        return Err("nobody was given a ticket, or its request has changed (`tickets.rs`)".into());
-    }
-    let of = format!("{callers}, {work}, {waiting}");
-    first.print(&of);
-    if rounds == 1 && waiting != Waiting::OutOfTurn {
-        later.print(&format!("{of}, later bursts on the key"));
-    }
-    Ok(())
-}
-
-async fn turns(
-    locks: LockClient,
-    key: String,
-    rounds: usize,
-    work: Work,
-    waiting: Waiting,
-    mut rng: Rng,
-    began: Instant,
-) -> Result<Vec<Turn>, lambda_lock::Error> {
-    let mut turns = Vec::with_capacity(rounds);
-    let budget = Budget::lasting(WAIT).reserve(Duration::ZERO);
-    for _ in 0..rounds {
-        let came = began.elapsed();
-        let acquire = locks.acquire(&key).within(&budget).lease(LEASE);
-        let acquire = match waiting {
-            Waiting::OutOfTurn => acquire.out_of_turn(),
-            Waiting::Default => acquire,
-            Waiting::InTurn => acquire.in_turn(),
+async fn scene(
+    line: &Line,
+    callers: usize,
+    work: Duration,
+    leave: u32,
+    repeat: u64,
+    seen: &mut Seen,
+) -> Result<(), Error> {
+    fastrand::seed(repeat);
+    let (table, began) = (Table::new(), Instant::now());
+    let mut rng = Rng::with_seed(repeat);
+    let (mut all, mut processes) = (JoinSet::new(), Vec::new());
+    for _ in 0..callers {
+        let process = table.process();
+        process.set_latency(WAY);
+        // While its turn may come: until all others have had theirs.
+        let after = (work + WAY * 4).mul_f64(rng.f64() * callers as f64);
+        let patience = match rng.u32(..200) {
+            chance if chance < leave => Patience::GivesUpAfter(after),
+            chance if chance < leave * 2 => Patience::DiesAfter(after),
+            _ => Patience::Endless,
         };
-        let (lock, ticket) = noted(acquire.into_future()).await;
-        let lock = lock?;
-        let ticket = ticket.map(|(number, given)| Ticket { number, given: given.duration_since(began) });
-        let granted = began.elapsed();
-        sleep(work.drawn(&mut rng)).await;
-        let released = began.elapsed();
-        lock.release().await?;
-        turns.push(Turn { came, granted, released, ticket });
+        let caller = Caller { process: process.clone(), work, patience, rng: rng.fork(), began, line: line.clone() };
+        processes.push(process);
+        all.spawn(caller.turns());
     }
-    Ok(turns)
+    let turns: Result<Vec<_>, _> = all.join_all().await.into_iter().collect();
+    seen.add(turns?.into_iter().flatten().collect());
+    for process in processes {
+        let (writes, reads) = process.take_writes_and_reads();
+        (seen.writes, seen.reads) = (seen.writes + writes, seen.reads + reads);
+    }
+    Ok(())
+}
+
+struct Caller {
+    process: Process,
+    work: Duration,
+    patience: Patience,
+    rng: Rng,
+    began: Instant,
+    line: Line,
+}
+
+impl Caller {
+    async fn turns(mut self) -> Result<Vec<Turn>, lambda_lock::Error> {
+        let config = self.process.dynamodb().config().to_builder().interceptor(Tickets).build();
+        let locks =
+            LockClient::builder(Client::from_conf(config), "locks").clock(self.process.clock.shared()).build()?;
+        let mut turns = Vec::with_capacity(self.line.turns);
+        for _ in 0..self.line.turns {
+            let came = self.began.elapsed();
+            let wait = if let Patience::GivesUpAfter(after) = self.patience { after } else { WAIT };
+            let budget = self.process.budget(wait).reserve(Duration::ZERO);
+            let acquire = locks.acquire("k").within(&budget).lease(LEASE);
+            let acquire = if self.line.in_turn { acquire.in_turn() } else { acquire };
+            let acquire = noted(acquire.into_future());
+            let (lock, ticket) = match self.patience {
+                Patience::DiesAfter(after) => match timeout(after, acquire).await {
+                    Ok(acquired) => acquired,
+                    Err(_) => return Ok(turns),
+                },
+                Patience::Endless | Patience::GivesUpAfter(_) => acquire.await,
+            };
+            let lock = match lock {
+                Err(error) if matches!(self.patience, Patience::GivesUpAfter(_)) && error.held().is_some() => {
+                    return Ok(turns);
+                }
+                lock => lock?,
+            };
+            let ticket = ticket.map(|(number, given)| Ticket { number, given: given.duration_since(self.began) });
+            let granted = self.began.elapsed();
+            sleep(if self.line.varies { exponential(self.work, &mut self.rng) } else { self.work }).await;
+            let released = self.began.elapsed();
+            lock.release().await?;
+            turns.push(Turn { came, granted, released, ticket });
+        }
+        Ok(turns)
+    }
+}
+
+fn exponential(mean: Duration, rng: &mut Rng) -> Duration {
+    mean.mul_f64(-(1.0 - rng.f64()).ln())
 }

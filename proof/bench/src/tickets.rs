@@ -7,8 +7,8 @@ use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_dynamodb::error::BoxError;
 use aws_sdk_dynamodb::operation::update_item::{UpdateItemInput, UpdateItemOutput};
 use std::cell::Cell;
-use std::time::Instant;
 use tokio::task_local;
+use tokio::time::Instant;
 
 task_local! {
     static ASKED: Cell<bool>;

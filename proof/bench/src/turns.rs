@@ -46,16 +46,16 @@ pub(crate) fn most_passed(turns: &mut [Turn]) -> usize {
     turns.iter().enumerate().map(passed).max().unwrap_or_default()
 }
 
-/// The same for callers in line, from when each has its ticket: how often it was passed by larger tickets, and by callers
-/// without one who came later. `None` if nobody had a ticket.
-pub(crate) fn most_passed_in_line(turns: &mut [Turn]) -> Option<usize> {
+/// How many callers in line were passed, from when each has its ticket: by larger tickets, or by callers without one who came
+/// after that.
+pub(crate) fn passed_in_line(turns: &mut [Turn]) -> usize {
     turns.sort_by_key(|turn| turn.granted);
-    let passed = |(index, turn): (usize, &Turn)| {
-        let own = turn.ticket?;
-        let passes = |other: &&Turn| other.ticket.map_or(other.came > own.given, |ticket| ticket.number > own.number);
-        Some(turns[..index].iter().filter(passes).count())
+    let is_passed = |(index, turn): &(usize, &Turn)| {
+        let Some(own) = turn.ticket else { return false };
+        let passes = |other: &Turn| other.ticket.map_or(other.came > own.given, |ticket| ticket.number > own.number);
+        turns[..*index].iter().any(passes)
     };
-    turns.iter().enumerate().filter_map(passed).max()
+    turns.iter().enumerate().filter(is_passed).count()
 }
 
 impl HandOver {
@@ -108,16 +108,16 @@ mod tests {
     fn a_caller_in_line_is_passed_by_larger_tickets_and_by_those_who_come_later_without_one() {
         // Each comes, is granted the lock and releases it, with its ticket and when that was given.
         for (of, passed) in [
-            (&[(0, 10, 20, None), (5, 30, 40, None)][..], None),
-            (&[(0, 10, 20, None), (5, 30, 40, Some((1, 8))), (6, 40, 50, Some((2, 9)))], Some(0)),
-            (&[(5, 40, 50, Some((1, 8))), (6, 30, 40, Some((2, 9)))], Some(1)),
-            (&[(5, 40, 50, Some((1, 8))), (9, 30, 40, None), (8, 20, 30, None), (41, 50, 60, None)], Some(1)),
+            (&[(0, 10, 20, None), (5, 30, 40, None)][..], 0),
+            (&[(0, 10, 20, None), (5, 30, 40, Some((1, 8))), (6, 40, 50, Some((2, 9)))], 0),
+            (&[(5, 40, 50, Some((1, 8))), (6, 30, 40, Some((2, 9)))], 1),
+            (&[(5, 40, 50, Some((1, 8))), (9, 30, 40, None), (8, 20, 30, None), (41, 50, 60, None)], 1),
         ] {
             let turn = |&(came, granted, released, ticket): &(u64, u64, u64, Option<(u64, u64)>)| Turn {
                 ticket: ticket.map(|(number, given)| Ticket { number, given: Duration::from_millis(given) }),
                 ..turns(&[(came, granted, released)])[0]
             };
-            assert_eq!(most_passed_in_line(&mut of.iter().map(turn).collect::<Vec<_>>()), passed, "{of:?}");
+            assert_eq!(passed_in_line(&mut of.iter().map(turn).collect::<Vec<_>>()), passed, "{of:?}");
         }
     }
 }
