@@ -463,8 +463,7 @@ impl SentCommit {
 fn release(holding: &Holding, data: DataChange, now: &Now) -> Action {
     let scope = Scope::Mine { grant: holding.newest.grant, up_to: holding.seen, token: Some(holding.token) };
     let ends_at_ms = now.wall.written.max(holding.newest.stamp.millis() + 1);
-    let line = holding.line.map(|line| line.update(now.instants));
-    Action::Release { scope, ends_at_ms, data, keep: holding.keep, line, returns_row: false }
+    Action::Release { scope, ends_at_ms, data, keep: holding.keep, returns_row: false }
 }
 
 /// Returns the write of the outcome, which is part of a transaction or goes alone.

@@ -4,7 +4,6 @@ use super::clock_bounds::ClockBounds;
 use super::instants::Instants;
 use super::key::LockKey;
 use super::lease::Lease;
-use super::line::LineSeen;
 use super::version::{Grant, Stamp, Version};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -28,8 +27,6 @@ pub struct Holding {
     pub validity: LeaseValidity,
     /// For idempotent work: how long after its lease the record counts.
     pub keep: Option<Duration>,
-    /// What the holder knows of the line, where there was one at times. Saved locks have none.
-    pub line: Option<LineSeen>,
     /// The last commit, while its outcome is unknown to the caller.
     pub pending: Option<PendingCommit>,
 }

@@ -36,7 +36,7 @@
 //! | `freezeChangedAt` | N | us | when it was last frozen or thawed, in epoch milliseconds; grows with each of them |
 //! | `lastTicket`, `servedTicket` | N | us | the last ticket that was given to a caller who waits in line, and the last one that was served; absent where nobody ever waited in line |
 //! | `lastSleeper` | N | us | the last ticket of a caller that sleeps between its calls; absent where nobody ever did |
-//! | `heldMillis`, `heldSpread` | N | us | for how long holders hold the lock, and by how much that varies, in milliseconds; only for the line: when to look, whether to take a ticket, how long to leave a free lock to those ahead |
+//! | `leftTickets` | S | us | the tickets whose callers have given up, with blanks between them; absent where nobody did |
 //! | additional attributes, up to 20 | S, N | all | what the caller of a grant put there for readers; they stay until the next grant |
 //! | `attributeNames` | S | us | the names of those that we wrote, sorted and with commas between them; absent where there are none |
 //! | TTL attribute (opt-in, name configurable) | N | us | epoch seconds; housekeeping of idle rows, never part of a decision. A text while the lock is frozen, so that DynamoDB does not delete the row. `expiresAt` is removed by clients that have another one or none |
@@ -67,7 +67,7 @@
 //! | `observation` | when a holder is dead |
 //! | `line`, `acquire/waiter` | waiting in line: tickets, whose turn it is, and when to look |
 //! | `call` | when the next request is sent, and what a failure may say once a write had no response |
-//! | `backoff`, `contention` | how long to pause: after a fault, behind a holder, among many contenders |
+//! | `backoff` | how long to pause: after a fault, behind a holder |
 //! | `attributes` | additional attributes, and how the next grant removes them |
 //! | `expression` | the requests as DynamoDB expressions |
 //! | `port`, `steps` | what an operation needs from outside, and how to run an operation step by step |
@@ -81,7 +81,6 @@ mod backoff;
 mod call;
 mod clock_bounds;
 mod commit;
-mod contention;
 mod expression;
 mod failure;
 mod holding;
@@ -127,7 +126,7 @@ pub use instants::{Instants, from_epoch_millis, millis_rounded_up};
 pub use invalid::Invalid;
 pub use key::{LockKey, MAX_KEY_BYTES, MAX_SORT_KEY_BYTES, WAKE};
 pub use lease::{Dialect, Lease, MAX_LEASE};
-pub use line::{HoldTimes, Line, LineSeen, LineUpdate};
+pub use line::Line;
 pub use observation::Observation;
 pub use once::peek_once;
 pub use operator::{Broken, WorkReset, break_lock, freeze, reset, thaw};

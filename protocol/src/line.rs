@@ -1,14 +1,15 @@
-//! The line of those who wait for a lock, as its row has it: two counters, and for how long holders hold the lock.
+//! The line of those who wait for a lock, as its row has it: two counters, and who has given up.
 
-use super::instants::Instants;
-use super::lease::MAX_LEASE;
 use super::schema;
 use super::value::{Item, Value};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
-use std::time::Duration;
+
+/// So many tickets are listed as given up. Who gives up beyond that is passed like one that is gone.
+const MAX_LEFT: usize = 100;
 
 /// The tickets of a lock's line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// The last ticket that was given.
     pub last: u64,
@@ -16,28 +17,42 @@ pub struct Line {
     pub served: Option<u64>,
     /// The last ticket of a caller that sleeps until it is woken.
     pub sleeper: Option<u64>,
+    /// The tickets whose callers have given up, as the row lists them.
+    pub left: Option<String>,
 }
 
 impl Line {
     /// Reads the line of a row whose record was not checked. `None` where there never was one.
     pub fn of_row(row: &Item) -> Option<Self> {
-        let (last, served) = (number(row, schema::LAST_TICKET)?, number(row, schema::SERVED_TICKET));
-        Some(Self { last, served, sleeper: number(row, schema::LAST_SLEEPER) })
+        let number = |name| match row.get(name) {
+            Some(Value::N(number)) => number.parse().ok(),
+            _ => None,
+        };
+        let left = match row.get(schema::LEFT_TICKETS) {
+            Some(Value::S(left)) => Some(left.clone()),
+            _ => None,
+        };
+        let (served, sleeper) = (number(schema::SERVED_TICKET), number(schema::LAST_SLEEPER));
+        Some(Self { last: number(schema::LAST_TICKET)?, served, sleeper, left })
     }
 
-    /// Whether somebody waits in line, as far as the counters tell.
+    /// Whether somebody waits in line, as far as the row tells.
     pub fn is_open(&self) -> bool {
         self.waiting() > 0
     }
 
-    /// How many tickets were given and not yet served. Their callers may be gone.
-    pub fn waiting(&self) -> u64 {
-        self.served.map_or(self.last.max(1), |served| self.last.saturating_sub(served))
+    /// Whether a ticket was given that was not served. Its caller may have given up.
+    pub(super) fn has_tickets(&self) -> bool {
+        self.served.is_none_or(|served| self.last > served)
     }
 
-    /// Whether a caller that sleeps may be in line.
-    pub(super) fn has_sleeper(&self) -> bool {
-        self.sleeper > Some(self.served.unwrap_or(0))
+    /// How many callers wait in line. Some may be gone without having said so.
+    pub fn waiting(&self) -> u64 {
+        match self.served {
+            // A Claim is refused where a counter is missing.
+            None => self.last.max(1),
+            Some(served) => self.last.saturating_sub(served).saturating_sub(self.left().len() as u64),
+        }
     }
 
     /// The tickets to wake when the lock is free, if one of those in line sleeps: from the next one to be served, whose caller
@@ -58,82 +73,34 @@ impl Line {
         ticket <= self.last && Some(ticket) > self.served
     }
 
-    /// How many tickets come before this one. Zero for one that was passed: its caller may come at any release.
+    /// How many come before this ticket. Zero for one that was passed: its caller may come at any release.
     pub(super) fn ahead_of(&self, ticket: u64) -> u32 {
-        let ahead = ticket.saturating_sub(self.served.unwrap_or(0)).saturating_sub(1);
-        u32::try_from(ahead).unwrap_or(u32::MAX)
+        let given = ticket.saturating_sub(self.served.unwrap_or(0)).saturating_sub(1);
+        let left = self.left().range(..ticket).count() as u64;
+        u32::try_from(given.saturating_sub(left)).unwrap_or(u32::MAX)
+    }
+
+    /// What the row is to list once this ticket is given up too. `None` where there is no room for it.
+    pub(super) fn left_with(&self, ticket: u64) -> Option<String> {
+        let mut left = self.left();
+        left.insert(ticket);
+        (left.len() <= MAX_LEFT).then(|| listed(left))
+    }
+
+    /// What the row is to list once this ticket is served, where it has a list.
+    pub(super) fn left_behind(&self, ticket: u64) -> Option<String> {
+        self.left.as_ref().map(|_| listed(self.left().split_off(&ticket.saturating_add(1))))
+    }
+
+    /// The tickets of those who have given up and were not passed.
+    fn left(&self) -> BTreeSet<u64> {
+        let listed = self.left.as_deref().unwrap_or_default().split(' ');
+        listed.filter_map(|ticket| ticket.parse().ok()).filter(|ticket| self.has(*ticket)).take(MAX_LEFT).collect()
     }
 }
 
-/// For how long holders hold a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HoldTimes {
-    /// A mean in which the last times count most.
-    pub mean: Duration,
-    /// By how much the times differ from it.
-    pub spread: Duration,
-}
-
-impl HoldTimes {
-    /// Reads them from a row. `None` where they are missing, or no numbers.
-    pub(super) fn of_row(row: &Item) -> Option<Self> {
-        let duration = |name| Some(Duration::from_millis(number(row, name)?).min(MAX_LEASE));
-        Some(Self { mean: duration(schema::HELD_MILLIS)?, spread: duration(schema::HELD_SPREAD)? })
-    }
-
-    /// With one more time: a third of the difference counts.
-    pub(super) fn and(earlier: Option<Self>, held: Duration) -> Self {
-        match earlier {
-            // The row has whole milliseconds, and one time alone is not regular.
-            None => Self { mean: held, spread: (held / 4).saturating_add(Duration::from_millis(1)) },
-            Some(Self { mean, spread }) => Self {
-                mean: (mean * 2).saturating_add(held) / 3,
-                spread: (spread * 2).saturating_add(held.abs_diff(mean)) / 3,
-            },
-        }
-    }
-
-    pub(super) fn are_regular(&self) -> bool {
-        self.spread < self.mean / 4
-    }
-}
-
-/// What the holder of a lock tells those in line when it releases the lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LineUpdate {
-    pub times: HoldTimes,
-    /// The tickets up to this one are served. Nobody came for them, so they would keep others from the lock.
-    pub serves: Option<u64>,
-}
-
-/// What the holder of a lock knows of its line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LineSeen {
-    since: Instants,
-    earlier: Option<HoldTimes>,
-    deserted: Option<u64>,
-}
-
-impl LineSeen {
-    /// In the row of a grant. `None` where nobody ever waited in line. Those who seem to wait count as gone if the grant
-    /// was possible only because of that. One that has just come may be among them: its ticket is passed then.
-    pub(super) fn of_row(since: Instants, row: &Item, is_deserted: bool) -> Option<Self> {
-        let line = Line::of_row(row)?;
-        let earlier = HoldTimes::of_row(row);
-        Some(Self { since, earlier, deserted: (is_deserted && line.is_open()).then_some(line.last) })
-    }
-
-    /// What the holder tells when it releases the lock now.
-    pub(super) fn update(&self, now: Instants) -> LineUpdate {
-        LineUpdate { times: HoldTimes::and(self.earlier, now.longest_since(self.since)), serves: self.deserted }
-    }
-}
-
-fn number(row: &Item, name: &str) -> Option<u64> {
-    match row.get(name) {
-        Some(Value::N(number)) => number.parse().ok(),
-        _ => None,
-    }
+fn listed(tickets: BTreeSet<u64>) -> String {
+    tickets.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -141,41 +108,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_times_of_holders_follow_the_last_ones() {
-        let millis = Duration::from_millis;
-        let first = HoldTimes::and(None, millis(600));
-        assert_eq!(first, HoldTimes { mean: millis(600), spread: millis(151) });
-        let second = HoldTimes::and(Some(first), millis(900));
-        assert_eq!(second, HoldTimes { mean: millis(700), spread: (millis(302) + millis(300)) / 3 });
-        let mut times = second;
-        for _ in 0..20 {
-            times = HoldTimes::and(Some(times), millis(900));
-        }
-        assert!(times.mean > millis(899) && times.are_regular(), "{times:?}");
-    }
-
-    #[test]
-    fn one_time_alone_is_not_regular() {
-        let whole = |duration: Duration| Duration::from_millis(u64::try_from(duration.as_millis()).unwrap());
-        for held in (1..20).chain([501, 502, 503, 600_003]) {
-            for micros in [0, 300, 900] {
-                let HoldTimes { mean, spread } = HoldTimes::and(None, Duration::from_micros(held * 1_000 + micros));
-                // As the row has them.
-                let times = HoldTimes { mean: whole(mean), spread: whole(spread) };
-                assert!(!times.are_regular(), "{times:?}");
-            }
-        }
-    }
-
-    #[test]
     fn a_ticket_that_was_passed_has_nobody_ahead() {
-        let line = Line { last: 9, served: Some(4), sleeper: None };
-        assert_eq!([3, 4, 5, 6, 9].map(|ticket| line.ahead_of(ticket)), [0, 0, 0, 1, 4]);
-        assert_eq!((line.waiting(), Line { last: 9, served: Some(9), sleeper: Some(9) }.is_open()), (5, false));
-        assert!(
-            Line { last: 0, served: None, sleeper: None }.is_open(),
-            "a Claim is refused where a counter is missing"
-        );
+        let line = |last, served, sleeper| Line { last, served, sleeper, left: None };
+        let some = line(9, Some(4), None);
+        assert_eq!([3, 4, 5, 6, 9].map(|ticket| some.ahead_of(ticket)), [0, 0, 0, 1, 4]);
+        assert_eq!((some.waiting(), line(9, Some(9), Some(9)).is_open()), (5, false));
+        assert!(line(0, None, None).is_open(), "a Claim is refused where a counter is missing");
     }
 
     #[test]
@@ -189,8 +127,37 @@ mod tests {
             // The row was written by hand: nobody is in line.
             (4, Some(4), Some(7), None),
         ] {
-            let line = Line { last, served, sleeper };
+            let line = Line { last, served, sleeper, left: None };
             assert_eq!(line.to_wake(), to_wake, "{line:?}");
         }
+    }
+
+    #[test]
+    fn who_has_given_up_is_not_waited_for_whatever_else_the_row_lists() {
+        let line = |left: &str| Line { last: 9, served: Some(4), sleeper: None, left: Some(left.to_owned()) };
+        for (left, waiting, ahead_of_the_last) in [
+            ("6 8", 3, 2),
+            ("9", 4, 4),
+            ("5 6 7 8 9", 0, 0),
+            // Served, never given, twice, or no tickets.
+            ("3 4 10 99999999999999999999 6 6 -7 x  8,9", 4, 3),
+            ("", 5, 4),
+        ] {
+            let line = line(left);
+            assert_eq!((line.waiting(), line.ahead_of(9)), (waiting, ahead_of_the_last), "{left}");
+            assert!(line.has_tickets());
+        }
+        assert_eq!(line("8 3 6 x").left_with(7).as_deref(), Some("6 7 8"));
+        let behind = [5, 6, 8].map(|ticket| line("8 6").left_behind(ticket));
+        assert_eq!(behind, ["6 8", "8", ""].map(|left| Some(left.to_owned())));
+    }
+
+    #[test]
+    fn the_list_of_those_who_have_given_up_has_an_end() {
+        let left = (1..=100).map(|ticket: u64| ticket.to_string()).collect::<Vec<_>>().join(" ");
+        let line = Line { last: 200, served: Some(0), sleeper: None, left: Some(left.clone()) };
+        assert_eq!([line.left_with(150), line.left_with(100)], [None, Some(left.clone())]);
+        let longer = Line { left: Some(format!("{left} 101 102")), ..line };
+        assert_eq!((longer.waiting(), longer.left_with(103)), (100, None));
     }
 }

@@ -53,8 +53,8 @@ impl Observation {
         self
     }
 
-    /// The ticket that the caller has taken, which is its place in line (see `Acquire::in_turn`). The next call of the same
-    /// caller brings it back with the observation. `None` where it has none.
+    /// The ticket that the caller has taken, which is its place in line (see `Acquire::in_turn`). `None` where it has none, or has
+    /// given it up. A caller that waits between its calls brings it back with the observation.
     pub fn ticket(&self) -> Option<u64> {
         self.ticket
     }

@@ -3,7 +3,7 @@
 use super::attributes::{Attribute, MAX_ATTRIBUTES, listed};
 use super::key::LockKey;
 use super::lease::Lease;
-use super::line::{HoldTimes, Line};
+use super::line::Line;
 use super::schema::{self, Schema};
 use super::value::{Item, Value};
 use super::version::{OURS, SETTLED, Version};
@@ -46,8 +46,6 @@ pub struct Record {
     pub freeze_changed_at: Option<u64>,
     /// The line of those who wait. Means nothing under a peer's version.
     pub line: Option<Line>,
-    /// For how long holders hold the lock. Means nothing under a peer's version.
-    pub hold_times: Option<HoldTimes>,
     /// The names of the additional attributes that our grants wrote, as the row lists them.
     pub attribute_names: Option<String>,
     /// The additional attributes that are texts or numbers, in no particular order. Under a peer's version these are
@@ -82,7 +80,6 @@ impl Record {
             freeze_reason: fields.text(schema::FREEZE_REASON)?,
             freeze_changed_at: fields.number(schema::FREEZE_CHANGED_AT)?,
             line: fields.line()?,
-            hold_times: fields.hold_times(),
             attribute_names: fields.attribute_names()?,
             attributes: Vec::new(),
         };
@@ -146,18 +143,8 @@ impl Record {
     }
 
     /// The line of those who wait. `None` where there never was one, and where the attributes mean nothing.
-    pub fn believable_line(&self) -> Option<Line> {
-        self.line.filter(|_| self.is_ours())
-    }
-
-    /// For how long holders hold the lock. `None` where it is unknown.
-    pub(super) fn believable_hold_times(&self) -> Option<HoldTimes> {
-        self.hold_times.filter(|_| self.is_ours())
-    }
-
-    /// Whether somebody waits in line.
-    pub fn has_line(&self) -> bool {
-        self.believable_line().is_some_and(|line| line.is_open())
+    pub fn believable_line(&self) -> Option<&Line> {
+        self.line.as_ref().filter(|_| self.is_ours())
     }
 
     /// The workflow that holds the lock. `None` where the attribute means nothing.
@@ -306,20 +293,11 @@ impl Fields<'_> {
     }
 
     fn line(&mut self) -> Result<Option<Line>, InvalidRecord> {
-        // It decides nothing but whom a release wakes, and for how long a free lock is left to those ahead, so whatever else
-        // stands there is ignored.
-        let sleeper = Line::of_row(self.item).and_then(|line| line.sleeper);
+        // Who sleeps and who has left decide nothing but whom a release wakes, and who is waited for. So whatever else stands
+        // there is ignored.
+        let line = Line::of_row(self.item);
         let (last, served) = (self.number(schema::LAST_TICKET)?, self.number(schema::SERVED_TICKET)?);
-        Ok(last.map(|last| Line { last, served, sleeper }))
-    }
-
-    /// They decide nothing but how to wait, so whatever else stands there is ignored.
-    fn hold_times(&mut self) -> Option<HoldTimes> {
-        let times = HoldTimes::of_row(self.item);
-        for name in [schema::HELD_MILLIS, schema::HELD_SPREAD] {
-            self.item.remove(name);
-        }
-        times
+        Ok(last.and(line.map(|line| Line { served, ..line })))
     }
 
     /// Reads the names of additional attributes. Refuses more than a grant can write, because a request could not

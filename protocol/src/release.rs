@@ -28,7 +28,7 @@ use super::call::Call;
 use super::failure::Failure;
 use super::holding::Holding;
 use super::key::LockKey;
-use super::line::{Line, LineSeen};
+use super::line::Line;
 use super::port::{Now, Port};
 use super::read::look;
 use super::record::{Record, is_settled};
@@ -83,7 +83,6 @@ pub async fn release(
     let mut releasing = Releasing::new(settings, &holding.key, holder, options);
     releasing.newest = Some(holding.newest.stamp);
     releasing.keep = holding.keep;
-    releasing.line = holding.line;
     releasing.until_released(port, scope).await
 }
 
@@ -167,7 +166,6 @@ struct Releasing<'a> {
     newest: Option<Stamp>,
     /// For idempotent work: how long after its lease the record counts.
     keep: Option<Duration>,
-    line: Option<LineSeen>,
     /// Why the payload was left out.
     left_out: Option<String>,
     call: Call,
@@ -183,18 +181,7 @@ enum Decision {
 
 impl<'a> Releasing<'a> {
     fn new(settings: &'a Settings, key: &'a LockKey, whose: Whose<'a>, options: ReleaseOptions) -> Self {
-        Self {
-            settings,
-            key,
-            whose,
-            options,
-            newest: None,
-            keep: None,
-            line: None,
-            left_out: None,
-            call: Call::new(),
-            wrote: None,
-        }
+        Self { settings, key, whose, options, newest: None, keep: None, left_out: None, call: Call::new(), wrote: None }
     }
 
     async fn until_released(&mut self, port: &mut impl Port, mut scope: Scope) -> Result<Released, Failure> {
@@ -206,7 +193,7 @@ impl<'a> Releasing<'a> {
                 Ok(Written::Applied(row)) => {
                     // A response without a version contains no row.
                     let line = row.get(schema::VERSION).and_then(|_| Line::of_row(&row));
-                    return Ok(self.released(line));
+                    return Ok(self.released(line.as_ref()));
                 }
                 Ok(Written::Refused(Some(row))) => self.decide(Some(row))?,
                 Ok(Written::Refused(None)) => {
@@ -239,8 +226,8 @@ impl<'a> Releasing<'a> {
     }
 
     /// The result of a release that left this line.
-    fn released(&mut self, line: Option<Line>) -> Released {
-        let to_wake = line.and_then(|line| line.to_wake()).filter(|_| self.options.tells_sleeper);
+    fn released(&mut self, line: Option<&Line>) -> Released {
+        let to_wake = line.and_then(Line::to_wake).filter(|_| self.options.tells_sleeper);
         self.left_out.take().map_or(Released::Released { to_wake }, Released::WithoutData)
     }
 
@@ -250,10 +237,8 @@ impl<'a> Releasing<'a> {
         }
         let after_newest = self.newest.map_or(0, |stamp| stamp.millis() + 1);
         let ends_at_ms = now.wall.written.max(after_newest);
-        // A later grant of the same owner saw the line at another time.
-        let line = self.line.filter(|_| matches!(scope, Scope::Mine { .. })).map(|line| line.update(now.instants));
         let (data, returns_row) = (self.options.data.clone(), self.options.tells_sleeper);
-        Action::Release { scope: scope.clone(), ends_at_ms, data, keep: self.keep, line, returns_row }
+        Action::Release { scope: scope.clone(), ends_at_ms, data, keep: self.keep, returns_row }
     }
 
     async fn look(&mut self, port: &mut impl Port) -> Result<Decision, Failure> {

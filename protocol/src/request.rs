@@ -3,7 +3,6 @@
 use super::attributes::{AttributesChange, EarlierNames};
 use super::key::LockKey;
 use super::lease::Lease;
-use super::line::LineUpdate;
 use super::version::{Grant, Stamp, Version};
 use std::fmt;
 use std::time::Duration;
@@ -55,9 +54,8 @@ pub enum Action {
         grant: NewGrant,
         /// Leases that ended before this epoch millisecond are dead. `None` where the wall clock proves nothing.
         trusted: Option<u64>,
-        /// While others wait in line, only leases that ended before this epoch millisecond count as over. `None` for a
-        /// caller that does not look at the line.
-        deserted: Option<u64>,
+        /// It is applied only while nobody waits in line.
+        looks_at_line: bool,
         /// Where the new token comes from.
         token: NextToken,
     },
@@ -66,8 +64,14 @@ pub enum Action {
         /// The caller sleeps until it is woken.
         sleeps: bool,
     },
-    /// `UpdateItem`: acquires the released lock, if this ticket follows the one that was served last, or if it was passed.
-    ClaimInTurn { grant: NewGrant, ticket: u64, passed: bool },
+    /// `UpdateItem`: says that the caller with this ticket has given up.
+    Leave {
+        ticket: u64,
+        /// Whose tickets the row lists as given up, as it was seen.
+        seen: Option<String>,
+        /// What it is to list then.
+        then: String,
+    },
     /// `UpdateItem`: takes over exactly the version that was seen to be free or dead.
     Take {
         grant: NewGrant,
@@ -108,8 +112,6 @@ pub enum Action {
         data: DataChange,
         /// For idempotent work: how long after its lease the record counts.
         keep: Option<Duration>,
-        /// What to tell those in line, where there was a line at times.
-        line: Option<LineUpdate>,
         /// Whether the response has the row, so that it shows who is to be woken.
         returns_row: bool,
     },
@@ -177,19 +179,25 @@ impl Action {
         let Version { grant, stamp: up_to } = attempt;
         let ends_at_ms = now_ms.max(up_to.millis() + 1);
         let scope = Scope::Mine { grant, up_to, token: None };
-        Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None, line: None, returns_row: false }
+        Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None, returns_row: false }
     }
 }
 
 /// What a Take has to do with those who wait in line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LineRule {
     /// Nothing.
     Ignored,
     /// It is applied only while nobody waits in line. A ticket changes no version.
     NobodyWaits,
+    /// All have given up, up to this ticket. It is applied only while nobody has taken a later one, and serves them all.
+    Ends(u64),
     /// It serves this ticket.
-    Serves(u64),
+    Serves {
+        ticket: u64,
+        /// The tickets behind it whose callers have given up. `None` leaves the list of the row alone.
+        left: Option<String>,
+    },
 }
 
 /// The row of a lock that is to be frozen.

@@ -172,7 +172,6 @@ impl SavedLock {
             ends_at_ms: self.lease_ends_at.min(millis_rounded_up(latest)),
             validity: LeaseValidity::none(now),
             keep: None,
-            line: None,
             pending: self.commit,
         })
     }

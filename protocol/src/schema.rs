@@ -37,10 +37,10 @@ pub const LAST_TICKET: &str = "lastTicket";
 pub const SERVED_TICKET: &str = "servedTicket";
 /// The last ticket of a caller that sleeps until it is woken.
 pub const LAST_SLEEPER: &str = "lastSleeper";
-/// For how long holders hold the lock, in milliseconds: a mean in which the last ones count most.
-pub const HELD_MILLIS: &str = "heldMillis";
-/// By how much these times differ from their mean, in milliseconds.
-pub const HELD_SPREAD: &str = "heldSpread";
+/// The tickets whose callers have given up, with blanks between them.
+pub const LEFT_TICKETS: &str = "leftTickets";
+/// What rows had before, to say for how long holders hold the lock. Whoever takes a ticket removes it.
+pub const FORMER: [&str; 2] = ["heldMillis", "heldSpread"];
 /// The name of the TTL attribute in the row, where it is not [`DEFAULT_TTL`].
 pub const TTL_NAME: &str = "ttlAttribute";
 /// The TTL attribute of the stack's table. A row that has it says nothing more about its TTL.
@@ -63,7 +63,7 @@ pub const OUTCOME: &str = "outcome";
 /// When idempotent work was settled, in epoch milliseconds.
 pub const OUTCOME_AT: &str = "outcomeAt";
 
-const OWN: [&str; 27] = [
+const OWN: [&str; 28] = [
     OWNER,
     LEASE,
     VERSION,
@@ -80,8 +80,9 @@ const OWN: [&str; 27] = [
     LAST_TICKET,
     SERVED_TICKET,
     LAST_SLEEPER,
-    HELD_MILLIS,
-    HELD_SPREAD,
+    LEFT_TICKETS,
+    FORMER[0],
+    FORMER[1],
     TTL_NAME,
     RESET_REASON,
     ATTEMPTS,

@@ -104,8 +104,8 @@ pub(crate) fn causes(error: &dyn std::error::Error) -> Option<String> {
 #[non_exhaustive]
 pub enum ErrorKind {
     /// Retry later. Another holder had the lock for all the time that this call could wait, or it was free and left to those in
-    /// line. This call holds nothing. Its place in line, if it took one, is passed unless the next call brings the observation
-    /// back. [`Error::held`] is the holder.
+    /// line. This call holds nothing. It gives up its place in line, if it had one, unless it waits [between its
+    /// calls](crate::Acquire::between_calls). [`Error::held`] is the holder.
     Held,
     /// Stop, and do not write. Another grant has the lock, or it was released.
     Lost,
@@ -165,8 +165,8 @@ pub struct Held {
     /// How long until the holder can be proven dead, if it neither renews nor releases. It may release earlier. At least
     /// ten seconds where the lock is frozen. Where the lock is free and left to those in line: when it is anybody's.
     pub retry_after: Duration,
-    /// How many callers [wait in line](crate::Acquire::in_turn) for the lock, as far as its row tells, this one too if it has
-    /// taken a ticket. Some of them may be gone. The lock may be free, and is left to them.
+    /// How many callers [wait in line](crate::Acquire::in_turn) for the lock, as far as its row tells, this one too if it keeps
+    /// its place. Some of them may be gone. The lock may be free, and is left to them.
     pub waiting: u64,
     /// Nobody holds the lock: it is free, or its holder is provably dead. It is left to those who wait in line, and
     /// [`holder`](Held::holder) is who held it last.
@@ -175,7 +175,8 @@ pub struct Held {
     /// thawed. Its holder may have released it.
     pub freeze_reason: Option<String>,
     /// What this call observed. Give it to the next call with [`observation`](crate::Acquire::observation), so that
-    /// calls that live for seconds can together observe a lease that lasts for minutes.
+    /// calls that live for seconds can together observe a lease that lasts for minutes. It has no ticket where this call has given
+    /// its place in line up.
     pub observation: Observation,
     /// The holder's additional attributes, as [`PeekedLock::attributes`](crate::PeekedLock::attributes) has them.
     pub attributes: BTreeMap<String, Attribute>,

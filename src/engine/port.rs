@@ -16,8 +16,8 @@ use lambda_lock_protocol::{
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::{Instrument, Span};
 
-/// One last request may take this long, even when the caller's time is over. It releases the lock in case an acquire
-/// without a response was applied.
+/// A last request may take this long, even when the caller's time is over: one releases the lock in case an acquire without a
+/// response was applied, and one gives up a place in line.
 const LAST_REQUEST: Duration = Duration::from_millis(250);
 
 /// A timer does not run while the process is frozen. So a longer pause is slept in parts, and ends in time afterwards.

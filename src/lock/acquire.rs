@@ -370,16 +370,16 @@ impl<Mode: NewHolder> AcquireRequest<'_, Mode> {
     /// Waits in line between calls: for a caller that sleeps, and asks again when it is woken or when its time is over, such as a
     /// workflow. The acquire takes a ticket at once, also if it does not wait. [`Held::observation`] has the ticket. Give the
     /// observation to the next acquire with [`observation`](AcquireRequest::observation), which then continues to wait in the
-    /// same place. Default: a caller that gives up has no place any more, unless its next acquire brings the observation.
+    /// same place. Default: a caller that gives up has no place any more.
     ///
-    /// The crate wakes nobody. The release of the lock tells whose turn it is, see [`Release::with_sleeper`](crate::Release::with_sleeper).
-    /// A caller that does not come within 1.5 s after a release is passed by those that wait in one call, and after 2 s and the
-    /// clock skew by those that sleep too. If its next acquire finds the lock held, it takes another
-    /// place, at the end of the line.
+    /// The crate wakes nobody. The release of the lock tells whose turn it is, see
+    /// [`Release::with_sleeper`](crate::Release::with_sleeper). A caller that does not come within 2 s after a release may be
+    /// passed by those that wait in one call, and after 3.5 s and the clock skew by those that sleep too. If its next acquire
+    /// finds the lock held then, it takes another place, at the end of the line.
     ///
     /// # Requests
-    /// A refused acquire sends one more write (`dynamodb:UpdateItem`), the first time. An acquire that brings a ticket sends one
-    /// when it is its turn.
+    /// A refused acquire sends one more write (`dynamodb:UpdateItem`), the first time. An acquire that brings a ticket begins
+    /// with a read, and sends one write when it is its turn.
     ///
     /// ```no_run
     /// # async fn example(locks: &lambda_lock::LockClient, sleep: impl AsyncFn(std::time::Duration)) -> Result<(), lambda_lock::Error> {
@@ -411,17 +411,13 @@ impl<Mode: NewHolder> AcquireRequest<'_, Mode> {
 }
 
 impl Acquire<'_> {
-    /// Waits in line from the beginning, so that callers are granted the lock in the order in which they came. Default: a
-    /// caller takes its place in line behind a holder that is slow, or after a second. Before that, whoever looks first
-    /// after a release is granted the lock.
+    /// Waits in line from the first look that finds the lock held. Default: a caller takes its ticket when two looks in a row
+    /// find the same grant held, or when it has waited for a second. Before that, whoever looks first after a release is granted
+    /// the lock. Either way it takes a ticket only if it has a second left to wait.
     ///
-    /// A holder is slow when two looks show it, when it has held the lock for 25 ms, or when holders of this lock usually
-    /// hold it for so long that 50 ms or more are left.
-    ///
-    /// In line, each caller looks when it may soon be its turn. It is granted the lock before those who came after it, unless
-    /// it does not come within 40 to 600 ms for each caller ahead of the one that passes it, 2.1 s at most. Promise P8 of
-    /// the repository's `docs/promises.md` has all the exceptions. A line costs more requests than none where holders take a few
-    /// milliseconds, and fewer where they take longer.
+    /// Who waits in line is granted the lock in the order of tickets. A free lock is left to those ahead for one and a half
+    /// seconds, and half a second more for each of them, three and a half at most; who does not come by then is passed. Who
+    /// gives up says so, and is not waited for. Promise P8 on the [first page](crate#p8-turns) has the exceptions.
     ///
     /// ```no_run
     /// # async fn example(locks: &lambda_lock::LockClient, budget: &lambda_lock::Budget) -> Result<(), lambda_lock::Error> {
@@ -432,7 +428,13 @@ impl Acquire<'_> {
     /// ```
     ///
     /// # Requests
-    /// One more write to take the place, where the lock is held. A caller that gives up sends none: its turn is passed.
+    /// One more write (`dynamodb:UpdateItem`) for the ticket, where the lock is held. A call that ends without the lock sends one
+    /// more to give its place up, and up to three if others give up at the same moment. A call whose future is dropped sends
+    /// none, and is waited for until it is passed.
+    ///
+    /// With others ahead, it reads the row again after half of the time that it expects them to need, by the turns that it has
+    /// seen since it took its ticket: 25 ms to 5 s, or to 500 ms with three ahead or fewer. The first in line does so after a
+    /// fifth of the time for which it has been first: 25 to 250 ms.
     pub fn in_turn(mut self) -> Self {
         self.queueing = Queueing::AtOnce;
         self

@@ -64,21 +64,21 @@ impl PeekedLock {
     /// Whether the lock is free, and is left to the caller with this [ticket](crate::Observation::ticket) before all others: so also
     /// where its ticket means nothing any more, because the row was deleted or another client wrote it.
     pub fn is_turn_of(&self, ticket: u64) -> bool {
-        self.released && self.freeze_reason.is_none() && self.line.is_none_or(|line| line.is_turn_of(ticket))
+        self.released && self.freeze_reason.is_none() && self.line.as_ref().is_none_or(|line| line.is_turn_of(ticket))
     }
 
     /// Whether the caller with this [ticket](crate::Observation::ticket) has a place in line. Not so when the ticket was served or
     /// passed, or means nothing any more: then nobody wakes its caller, and its next acquire takes another place. The row of
     /// another client does not tell, and this returns `true`.
     pub fn has_place(&self, ticket: u64) -> bool {
-        !self.version.starts_with(OURS) || self.line.is_some_and(|line| line.has(ticket))
+        !self.version.starts_with(OURS) || self.line.as_ref().is_some_and(|line| line.has(ticket))
     }
 
     /// The [tickets](crate::Observation::ticket) to wake, if the lock is free and somebody in line [sleeps between its
     /// calls](crate::AcquireRequest::between_calls): from the next one to be served to the last one that sleeps, as a
     /// [`Sleeper`](crate::Sleeper) has them. It tells so where a call gave the lock back and failed: its error names nobody.
     pub fn to_wake(&self) -> Option<RangeInclusive<u64>> {
-        self.line.filter(|_| self.released && self.freeze_reason.is_none())?.to_wake()
+        self.line.as_ref().filter(|_| self.released && self.freeze_reason.is_none())?.to_wake()
     }
 }
 
@@ -91,7 +91,7 @@ impl From<Record> for PeekedLock {
             renewed_at: record.own_version.and_then(|version| from_epoch_millis(version.stamp.millis())),
             lease_ends_at: record.believable_end().and_then(from_epoch_millis),
             fencing_token: record.token,
-            line: record.believable_line(),
+            line: record.believable_line().cloned(),
             waiting: record.believable_line().map_or(0, |line| line.waiting()),
             workflow: record.believable_workflow().map(str::to_owned),
             broken: record.is_broken(),

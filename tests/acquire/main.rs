@@ -5,6 +5,7 @@
 mod attributes;
 mod between_calls;
 mod budgets;
+mod giving_up;
 mod granting;
 mod hostile_rows;
 mod line;

@@ -6,7 +6,7 @@ use crate::rows::{Attribute, Sketch, of_any_type};
 use crate::{Checked, fuzz};
 use lambda_lock::{ReleaseOutcome, TryAcquired};
 use lambda_lock_protocol::schema::{
-    ENDS, HELD_MILLIS, HELD_SPREAD, LAST_SLEEPER, LAST_TICKET, LEASE, OWNER, RELEASED, SERVED_TICKET, TOKEN, VERSION,
+    ENDS, LAST_SLEEPER, LAST_TICKET, LEASE, LEFT_TICKETS, OWNER, RELEASED, SERVED_TICKET, TOKEN, VERSION,
 };
 use proptest::prelude::*;
 use std::time::Duration;
@@ -28,11 +28,25 @@ fn attribute() -> impl Strategy<Value = Option<Attribute>> {
     ]
 }
 
+/// The tickets that were given up, or what somebody has written there instead.
+fn left() -> impl Strategy<Value = Option<Attribute>> {
+    let ticket =
+        prop::sample::select(vec!["1", "2", "3", "6", "7", "300", "18446744073709551614", "", "x", "-1", "1.5"]);
+    let list = prop::collection::vec(ticket, 1..12).prop_map(|tickets| Attribute::Text(tickets.join(" ")));
+    let all = (1..400_u32).prop_map(|last| (1..=last).map(|ticket| ticket.to_string()).collect::<Vec<_>>().join(" "));
+    prop_oneof![
+        4 => Just(None),
+        8 => list.prop_map(Some),
+        2 => all.prop_map(|all| Some(Attribute::Text(all))),
+        1 => of_any_type().prop_map(Some),
+    ]
+}
+
 /// A row of ours with any line, and whether its holder is alive for longer than a call waits.
 fn rows() -> impl Strategy<Value = (Sketch, bool)> {
     let ends = prop::sample::select(vec![-10_000, -2_500, 0, ALIVE]);
-    let line = [LAST_TICKET, SERVED_TICKET, LAST_SLEEPER, HELD_MILLIS, HELD_SPREAD];
-    (ends, any::<bool>(), [(); 5].map(|()| attribute())).prop_map(move |(ends, released, attributes)| {
+    let line = [LAST_TICKET, SERVED_TICKET, LAST_SLEEPER];
+    (ends, any::<bool>(), line.map(|_| attribute()), left()).prop_map(move |(ends, released, attributes, left)| {
         let text = |text: &str| Attribute::Text(text.to_owned());
         let mut row = vec![
             (VERSION, Attribute::Ours(1, -30_000, 1)),
@@ -42,7 +56,8 @@ fn rows() -> impl Strategy<Value = (Sketch, bool)> {
             (ENDS, Attribute::FromNow(ends)),
         ];
         row.extend(released.then(|| (RELEASED, text("1"))));
-        row.extend(line.into_iter().zip(attributes).filter_map(|(name, attribute)| Some((name, attribute?))));
+        let attributes = line.into_iter().zip(attributes).chain([(LEFT_TICKETS, left)]);
+        row.extend(attributes.filter_map(|(name, attribute)| Some((name, attribute?))));
         (Sketch(row), !released && ends == ALIVE)
     })
 }

@@ -64,7 +64,8 @@ async fn a_refusal_names_the_lock_and_gives_the_others_back() {
     assert_eq!((blocked(&error), error.held().unwrap().holder.as_str()), (vec!["b".to_owned()], "other"));
     assert_eq!(released(&table, &["a", "b"]), [true, false]);
     let writes = operations(&process).iter().filter(|operation| *operation == "UpdateItem").count();
-    assert!(writes <= 6, "{writes} writes: two renewals, one for each third of the lease");
+    // Among them are two renewals, one for each third of the lease, and a place in line that is taken and given up.
+    assert!(writes <= 7, "{writes} writes");
     other.release().await.unwrap();
 
     table.put(json!({"key": {"S": "z"}, "title": {"S": "not a lock"}}));

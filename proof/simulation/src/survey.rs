@@ -22,13 +22,12 @@ pub struct Known {
 }
 
 /// Other seeds notice these seldom or never: few of their callers are far behind in line, and none sleeps between its calls.
-const IN_CROWDS: [Mistake; 7] = [
-    Mistake::SleeperGetsACallersSlot,
-    Mistake::InTurnOfAnyTicket,
+const IN_CROWDS: [Mistake; 6] = [
+    Mistake::ServedGoesBack,
+    Mistake::GraceTooShort,
+    Mistake::SleeperLeaves,
     Mistake::LostCountersKept,
     Mistake::OverdueWaits,
-    Mistake::PassedClaimServes,
-    Mistake::FreeCountsFromSending,
     Mistake::DesertedIgnoresSkew,
 ];
 

@@ -7,7 +7,7 @@ use lambda_lock_protocol::{
     Action, Expression, FailedWrite, Fault, Item, Lease, LockKey, Refusal, Rejection, Reply, Request, Schema,
     Transacted, TransactionId, Value, Version, Written, schema,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 /// How long DynamoDB remembers a transaction's token (documented by AWS for `TransactWriteItems`).
@@ -59,9 +59,9 @@ impl Write {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Claim,
-    ClaimInTurn,
     Take,
     Join,
+    Leave,
     Renew,
     Release,
     Delete,
@@ -75,9 +75,9 @@ impl Typed {
     pub(crate) fn of(request: &Request, writes: Vec<Write>, schema: &Schema) -> Self {
         let kind = match &request.action {
             Action::Claim { .. } => Kind::Claim,
-            Action::ClaimInTurn { .. } => Kind::ClaimInTurn,
             Action::Take { .. } => Kind::Take,
             Action::Join { .. } => Kind::Join,
+            Action::Leave { .. } => Kind::Leave,
             Action::Renew { .. } => Kind::Renew,
             Action::Release { .. } | Action::Break { .. } | Action::Reset { .. } => Kind::Release,
             Action::Freeze { .. } | Action::Thaw { .. } => Kind::Freeze,
@@ -386,8 +386,8 @@ pub(crate) struct Mark {
     /// The last ticket that was given, and the last one that was served.
     pub(crate) last_ticket: Option<u64>,
     pub(crate) served_ticket: Option<u64>,
-    /// The last ticket of a caller that sleeps between its calls.
-    pub(crate) last_sleeper: Option<u64>,
+    /// The tickets after that one whose callers have given up.
+    pub(crate) left: BTreeSet<u64>,
     /// The stored result of an idempotent work.
     pub(crate) outcome: Option<String>,
     /// The attributes token, lease, end and owner, if they cannot be read.
@@ -420,6 +420,8 @@ impl Mark {
             (!read).then(|| (name, value.clone()))
         });
         let odd: Vec<_> = odd.collect();
+        let left = text(schema::LEFT_TICKETS).unwrap_or_default();
+        let left = left.split(' ').filter_map(|ticket| ticket.parse().ok());
         let version = text(schema::VERSION).unwrap_or_default();
         let lease = text(schema::LEASE)
             .filter(|_| odd.iter().all(|(name, _)| *name != schema::LEASE))
@@ -437,7 +439,7 @@ impl Mark {
             freeze_changed_at: number(schema::FREEZE_CHANGED_AT),
             last_ticket: number(schema::LAST_TICKET),
             served_ticket: number(schema::SERVED_TICKET),
-            last_sleeper: number(schema::LAST_SLEEPER),
+            left: left.filter(|ticket| Some(*ticket) > number(schema::SERVED_TICKET)).collect(),
             outcome: text(schema::OUTCOME),
             odd,
         }

@@ -39,16 +39,12 @@ fn the_model_finds_mistakes_and_nothing_in_the_unchanged_protocol() {
 #[test]
 fn the_model_of_a_line_finds_mistakes_and_nothing_in_the_unchanged_protocol() {
     let mistakes = [
-        Mistake::TicketsOfLostCounters,
-        Mistake::LostCountersKept,
         Mistake::JoinOnFreeRowSleeps,
         Mistake::ClaimIgnoresLine,
         Mistake::DeadHolderIgnoresLine,
         Mistake::GrantServesNoTicket,
-        Mistake::InTurnWhileHeld,
+        Mistake::LeavesForAllAhead,
         Mistake::NewcomerPasses,
-        Mistake::ReleaseServesAll,
-        Mistake::ServedGoesBack,
         Mistake::SkipAtOnce,
         Mistake::SkipCountsHeldTime,
         Mistake::TakeOfAnyVersion,

@@ -45,17 +45,18 @@ fn crowds_of_sixteen_in_line_keep_all_promises() {
     let Summary { seeds, counts, violations, .. } = crowds(300, None);
     assert!(violations.is_empty(), "{violations:?}");
     assert!(counts.crowds > seeds / 2 && counts.tickets / seeds >= 20, "{counts:?}");
-    assert!(counts.in_turn > 0 && counts.passed > 0 && counts.brought_back > 0, "{counts:?}");
+    assert!(counts.in_turn > 0 && counts.left > 0 && counts.passed > 0 && counts.brought_back > 0, "{counts:?}");
 }
 
 #[test]
 fn crowds_in_line_notice_mistakes() {
     let mistakes = [
         Mistake::ClaimIgnoresLine,
-        Mistake::InTurnWhileHeld,
+        Mistake::LeavesForAllAhead,
         Mistake::ServedGoesBack,
         Mistake::SkipAtOnce,
-        Mistake::SleeperGetsACallersSlot,
+        Mistake::GraceTooShort,
+        Mistake::SleeperLeaves,
         Mistake::SkipCountsHeldTime,
     ];
     for mistake in mistakes {

@@ -8,11 +8,10 @@ use super::rows::Row;
 use super::verdict::{Caller, Verdict, verdict};
 use super::waiter::Waiter;
 use crate::call::Call;
-use crate::contention::Contention;
 use crate::failure::Failure;
 use crate::holding::Holding;
 use crate::instants::Instants;
-use crate::line::LineSeen;
+use crate::line::Line;
 use crate::observation::Observation;
 use crate::port::{Now, Port};
 use crate::record::{InvalidRecord, Record};
@@ -26,6 +25,9 @@ use crate::work::{Look, Work};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+/// Others may give up at the same moment.
+const MAX_LEAVES: usize = 3;
+
 pub(super) struct Acquiring<'a> {
     pub(super) settings: &'a Settings,
     pub(super) options: AcquireOptions,
@@ -37,7 +39,6 @@ pub(super) struct Acquiring<'a> {
     pub(super) call: Call,
     pub(super) row: Row,
     pub(super) pace: Pace,
-    pub(super) contention: Contention,
     pub(super) waiter: Waiter,
     /// DynamoDB found a write invalid. The cause may be the row as it stands.
     pub(super) refused_as_invalid: Option<String>,
@@ -74,7 +75,6 @@ impl<'a> Acquiring<'a> {
             call: Call::new(),
             row: Row::Unseen,
             pace: Pace::new(),
-            contention: Contention::default(),
             waiter,
             refused_as_invalid: None,
         }
@@ -120,7 +120,7 @@ impl<'a> Acquiring<'a> {
         let written = self.attempts.that_wrote(version);
         match (written, record.token) {
             (Some(attempt), Some(token)) if !record.released => {
-                End::Granted(self.granted(now, attempt, token, record.data.clone(), None))
+                End::Granted(self.granted(now, attempt, token, record.data.clone()))
             }
             // The row was released by a cleanup of our workflow, or no attempt of this call wrote it.
             _ => End::Failed(Failure::Lost),
@@ -128,7 +128,7 @@ impl<'a> Acquiring<'a> {
     }
 
     /// A write was applied. Breaks with the grant, or continues when the response does not contain it.
-    pub(super) fn applied(&mut self, now: &Now, mut row: Item, by_claim: bool) -> Flow<()> {
+    pub(super) fn applied(&mut self, now: &Now, mut row: Item) -> Flow<()> {
         // A response without a version contains no row.
         if row.get(schema::VERSION).is_none() {
             return ControlFlow::Continue(());
@@ -141,14 +141,11 @@ impl<'a> Acquiring<'a> {
             _ => None,
         };
         if let (Some(attempt), Some(token)) = (self.attempts.last(), token) {
-            // A Claim that respects the line is refused while anybody may be in it.
-            let is_deserted = by_claim && self.options.queueing != Queueing::Ignored;
-            let line = LineSeen::of_row(attempt.started, &row, is_deserted);
             let data = match row.remove(schema::DATA) {
                 Some(Value::B(bytes)) => Some(bytes),
                 _ => None,
             };
-            return ControlFlow::Break(End::Granted(self.granted(now, attempt, token, data, line)));
+            return ControlFlow::Break(End::Granted(self.granted(now, attempt, token, data)));
         }
         match Record::read_granted(row, &self.settings.schema) {
             // No larger token can follow the row's token, so the token that was written is invalid too.
@@ -177,10 +174,46 @@ impl<'a> Acquiring<'a> {
             }
             End::Held(_) | End::Failed(_) if self.call.is_unknown() => {
                 self.release(port).await;
+                self.leave(port).await;
                 Err(Failure::OutcomeUnknown)
             }
-            End::Held(seen) => Ok(self.with_record(Acquired::Held(seen))),
-            End::Failed(failure) => Err(failure),
+            End::Held(seen) => {
+                let seen = match self.leave(port).await {
+                    Some(is_waited_for) => seen.without_ticket(u64::from(is_waited_for)),
+                    None => seen,
+                };
+                Ok(self.with_record(Acquired::Held(seen)))
+            }
+            End::Failed(failure) => {
+                self.leave(port).await;
+                Err(failure)
+            }
+        }
+    }
+
+    /// Without a grant: gives up the ticket, if there is one, and says so, so that nobody waits for this caller. A caller that sleeps
+    /// between its calls keeps its place. Returns whether there was one, and whether others waited for its caller.
+    async fn leave(&mut self, port: &mut impl Port) -> Option<bool> {
+        let ticket = self.waiter.ticket().filter(|_| self.options.queueing != Queueing::BetweenCalls)?;
+        self.waiter.forget();
+        let line = self.row.watch().and_then(|watch| watch.record().believable_line());
+        let line = line.filter(|line| line.has(ticket)).cloned();
+        let is_waited_for = line.is_some();
+        if let Some(line) = line {
+            self.say_that_it_left(port, ticket, line).await;
+        }
+        Some(is_waited_for)
+    }
+
+    /// Nothing follows from the reply: who cannot say so is passed like one that is gone.
+    async fn say_that_it_left(&mut self, port: &mut impl Port, ticket: u64, mut line: Line) {
+        for _ in 0..MAX_LEAVES {
+            let Some(then) = line.left_with(ticket).filter(|_| line.has(ticket)) else { return };
+            let now = port.now();
+            let (_, reply) = self.send(port, &now, Action::Leave { ticket, seen: line.left, then }).await;
+            let Ok(Written::Refused(Some(row))) = reply else { return };
+            let Some(newer) = Line::of_row(&row) else { return };
+            line = newer;
         }
     }
 
@@ -188,14 +221,7 @@ impl<'a> Acquiring<'a> {
         Started::Lock(acquired, self.work.take().and_then(Work::into_record))
     }
 
-    fn granted(
-        &self,
-        now: &Now,
-        attempt: &Attempt,
-        token: u64,
-        data: Option<Vec<u8>>,
-        line: Option<LineSeen>,
-    ) -> Acquired {
+    fn granted(&self, now: &Now, attempt: &Attempt, token: u64, data: Option<Vec<u8>>) -> Acquired {
         let AcquireOptions { key, owner, workflow, commit, .. } = &self.options;
         let newest = self.attempts.newest().unwrap_or(attempt.version.stamp);
         let bounds = &self.settings.clock_bounds;
@@ -205,7 +231,7 @@ impl<'a> Acquiring<'a> {
         Acquired::Granted {
             renew_first: attempt.is_half_over(now, validity, bounds),
             data,
-            holding: Holding { keep: self.work.as_ref().map(Work::keep), pending, line, ..holding },
+            holding: Holding { keep: self.work.as_ref().map(Work::keep), pending, ..holding },
         }
     }
 

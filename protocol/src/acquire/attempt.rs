@@ -49,7 +49,6 @@ impl Attempt {
             ends_at_ms: self.ends_at_ms,
             validity,
             keep: None,
-            line: None,
             pending: None,
         }
     }

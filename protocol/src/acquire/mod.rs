@@ -1,7 +1,7 @@
 //! Acquire: sends one Claim, and decides what follows when its condition fails or it has no response.
 //!
 //! ```text
-//! Claim (to reclaim a saved lock: Take of its version)
+//! Claim (to reclaim a saved lock: Take of its version; with the ticket of an earlier call: Peek)
 //!  ├ applied ............................... granted
 //!  ├ applied, but no larger token can
 //!  │ follow the row's token ................ release it, and report the row
@@ -23,12 +23,12 @@
 //!  │   │   │     :now, and without
 //!  │   │   │     attributes to remove ...... Claim again
 //!  │   │   ├ our turn, or left to those
-//!  │   │   │ ahead for long enough ......... Take that version
+//!  │   │   │ ahead for long enough, or all
+//!  │   │   │ ahead have given up ........... Take that version
 //!  │   │   └ not our turn yet .............. report the holder, join, or wait and Peek again
 //!  │   └ held .............................. report the holder, join, or wait and Peek again
 //!  ├ condition failed, without a row
-//!  │   ├ of a Claim, also in turn, or to
-//!  │   │ reclaim ........................... pause, then Peek
+//!  │   ├ of a Claim, or to reclaim ......... pause, then Peek
 //!  │   └ of a Take ......................... Claim
 //!  ├ throttled ............................. pause, then the same write as a new attempt
 //!  ├ rejected as invalid ................... Peek: our grant → granted; else rejected
@@ -36,9 +36,9 @@
 //!  └ no response ........................... Peek: no row → Claim (to reclaim: lost); else as above
 //! ```
 //!
-//! To join is to take a ticket, behind a slow holder or after a second: see `waiter`. The first in line looks with a Claim in
-//! turn where the holder is probably done. Its responses are those of a Claim. A join without a response is followed by a
-//! Peek, and leaves the outcome of the call as it was.
+//! To join is to take a ticket, when two looks in a row have found the same grant held, or after a second: see `waiter`. A join
+//! without a response is followed by a Peek, and leaves the outcome of the call as it was. A call that ends without a grant says
+//! that it gives its ticket up, unless its caller sleeps between its calls. Nothing follows from the response.
 //!
 //! An attempt without a response may be applied at any time. If the call ends without a grant after one, it releases
 //! what the attempt may have got, and reports that the outcome is unknown.
@@ -61,7 +61,6 @@ pub use one_of::{AcquiredPlace, Places, WantedPlace, acquire_one_of};
 pub use options::{AcquireOptions, Acquired, HolderSeen, Queueing, Reclaim, Started};
 pub use together::{AcquireAllOptions, AcquiredAll, Blocked, FailedAcquire, WantedLock, acquire_all};
 
-use super::backoff::varied;
 use super::failure::Failure;
 use super::instants::Instants;
 use super::port::{Now, Port};
@@ -151,6 +150,10 @@ impl Acquiring<'_> {
                 let now = self.now(port);
                 self.next(port, now).await?
             }
+            Row::Unseen if self.waiter.ticket().is_some() => {
+                let now = self.look(port).await?;
+                self.next(port, now).await?
+            }
             Row::Unseen | Row::Missing | Row::Invalid(_) => Next::Grant(self.caller().write_without_record()),
         };
         loop {
@@ -166,7 +169,6 @@ impl Acquiring<'_> {
             let now = self.ready(port).await?;
             let action = self.action(port, &now, write);
             let (after, reply) = self.send(port, &now, action).await;
-            self.waiter.answered(after.shortest_since(now.instants));
             match reply {
                 Ok(Written::Applied(row)) if matches!(write, Next::Join) => {
                     self.call.answered();
@@ -178,7 +180,7 @@ impl Acquiring<'_> {
                 }
                 Ok(Written::Applied(row)) => {
                     self.call.answered();
-                    self.applied(&port.now(), row, matches!(write, Next::Grant(Write::Claim)))?;
+                    self.applied(&port.now(), row)?;
                     // The response does not contain the attributes that the request asked for.
                     self.call.may_be_applied();
                     return self.look(port).await;
@@ -219,7 +221,6 @@ impl Acquiring<'_> {
         loop {
             let now = self.ready(port).await?;
             let (after, reply) = port.read(&now, self.options.key.clone()).await;
-            self.waiter.answered(after.shortest_since(now.instants));
             match reply {
                 Ok(row) => {
                     self.call.answered();
@@ -252,11 +253,7 @@ impl Acquiring<'_> {
         match self.verdict(now) {
             // Whoever passes others in line looks once more before.
             Verdict::May(write) if !self.caller().lets_others_go_first(record) => Some(write),
-            _ => {
-                let needs_no_look = self.options.attributes.needs_no_look(record.attribute_names.as_deref());
-                let (ticket, passed) = self.waiter.claims_in_turn(now, record).filter(|_| needs_no_look)?;
-                Some(Write::ClaimInTurn { ticket, passed })
-            }
+            _ => None,
         }
     }
 
@@ -278,8 +275,7 @@ impl Acquiring<'_> {
         };
         match record {
             Ok(record) => {
-                self.contention.see(&record, after, self.waiter.age(&now, &record));
-                self.waiter.see(&record, after, self.contention.turn());
+                self.waiter.see(&record, after);
                 self.row.see(record, after, self.options.observation.as_ref());
                 ControlFlow::Continue(now)
             }
@@ -345,16 +341,15 @@ impl Acquiring<'_> {
 
     /// Whether a refusal without a row tells too little, so that the row must be read. A place in line is not given up for it.
     fn has_to_look(&self, write: &Next) -> bool {
-        matches!(write, Next::Grant(Write::Claim | Write::ClaimInTurn { .. }))
-            || matches!(self.options.reclaim, Reclaim::Only(_))
+        matches!(write, Next::Grant(Write::Claim)) || matches!(self.options.reclaim, Reclaim::Only(_))
     }
 
-    /// Behind a holder: how long to wait before the next look. Longer when many contenders wait.
+    /// Behind a holder: how long to wait before the next look.
     fn pause<P: Port>(&mut self, port: &mut P, now: &Now, due_in: Duration) -> Duration {
-        let (waiter, contention, row) = (&mut self.waiter, &self.contention, &self.row);
+        let (waiter, row) = (&self.waiter, &self.row);
         self.pace.pause(port, now, due_in, |poll, port: &mut P| {
             let in_line = row.watch().and_then(|watch| waiter.pause(port, now, watch.record()));
-            in_line.unwrap_or_else(|| poll.pause(port).max(varied(contention.pause(), port)))
+            in_line.unwrap_or_else(|| poll.pause(port))
         })
     }
 }

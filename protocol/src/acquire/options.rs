@@ -29,10 +29,10 @@ pub struct AcquireOptions {
 /// How an acquire behaves where others wait for the same lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queueing {
-    /// Takes a ticket behind a slow holder, or after a second, if its turn will probably come in its time.
+    /// Takes a ticket when two looks in a row find the same grant held, or after a second, and with a second left.
     #[default]
     BehindSlowHolders,
-    /// Takes a ticket at once, if its turn will probably come in its time.
+    /// Takes a ticket at once, with a second left.
     AtOnce,
     /// Takes a ticket at once, also without time to wait. The caller sleeps between its calls, and each brings the ticket
     /// of the one before.
@@ -98,4 +98,12 @@ pub struct HolderSeen {
     pub observation: Observation,
     /// The holder's additional attributes.
     pub attributes: Vec<(String, Attribute)>,
+}
+
+impl HolderSeen {
+    /// The same, once the caller has given up its ticket, and so many fewer wait.
+    pub(super) fn without_ticket(self, fewer: u64) -> Self {
+        let observation = self.observation.with_ticket(None);
+        Self { observation, waiting: self.waiting.saturating_sub(fewer), ..self }
+    }
 }

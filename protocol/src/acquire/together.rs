@@ -31,9 +31,8 @@ use super::pace::Pace;
 use super::rows::Row;
 use super::verdict::{Caller, Verdict, Write, verdict};
 use crate::attributes::AttributesChange;
-use crate::backoff::varied;
+use crate::backoff::Backoff;
 use crate::call::Call;
-use crate::contention::Contention;
 use crate::failure::Failure;
 use crate::holding::{Holding, PendingCommit};
 use crate::instants::Instants;
@@ -119,7 +118,6 @@ pub async fn acquire_all(
     options: AcquireAllOptions,
 ) -> Result<AcquiredAll, FailedAcquire> {
     let rows = options.locks.iter().map(|_| Row::Unseen).collect();
-    let contentions = vec![Contention::default(); options.locks.len()];
     let mut acquiring = AcquiringAll {
         settings,
         options,
@@ -129,7 +127,6 @@ pub async fn acquire_all(
         sent: None,
         call: Call::new(),
         pace: Pace::new(),
-        contentions,
         refused_as_invalid: None,
         looks: 0,
     };
@@ -167,7 +164,6 @@ struct AcquiringAll<'a> {
     call: Call,
     pace: Pace,
     /// In the order of the keys.
-    contentions: Vec<Contention>,
     /// DynamoDB found a transaction invalid. The cause may be a row as it stands.
     refused_as_invalid: Option<String>,
     looks: u32,
@@ -294,7 +290,6 @@ impl AcquiringAll<'_> {
                 return ControlFlow::Break(End::Failed(FailedAcquire { failure: invalid.into(), of: vec![index] }));
             }
         };
-        self.contentions[index].see(&record, after, Duration::ZERO);
         seen.see(record, after, self.options.locks[index].observation.as_ref());
         ControlFlow::Continue(())
     }
@@ -443,8 +438,7 @@ impl AcquiringAll<'_> {
     /// How long to wait before the next look. All of the locks must be free, so the last of their holders counts.
     fn pause<P: Port>(&mut self, port: &mut P, now: &Now, blocked: &[(usize, Duration)]) -> Duration {
         let due_in = blocked.iter().map(|(_, due_in)| *due_in).max().unwrap_or_default();
-        let contention = blocked.iter().map(|(index, _)| self.contentions[*index].pause()).max().unwrap_or_default();
-        self.pace.pause(port, now, due_in, |poll, port: &mut P| poll.pause(port).max(varied(contention, port)))
+        self.pace.pause(port, now, due_in, Backoff::pause)
     }
 }
 

@@ -4,7 +4,7 @@
 //! the row                      the caller                            the verdict
 //! ───────────────────────────  ────────────────────────────────────  ──────────────────────────────────────────────────
 //! not seen yet                 brings a saved lock                   may take its version
-//!                              brings a ticket                       may claim in turn
+//!                              brings a ticket                       looks first
 //!                              any other                             may claim
 //! there is none                brings a saved lock                   refused: it is lost
 //!                              any other                             may claim
@@ -26,7 +26,7 @@
 
 use super::options::{HolderSeen, Reclaim};
 use super::rows::Row;
-use super::waiter::{Waiter, deserted_before, deserted_in};
+use super::waiter::{Waiter, deserted_in};
 use crate::attributes::{AttributesChange, EarlierNames};
 use crate::clock_bounds::ClockBounds;
 use crate::failure::Failure;
@@ -92,19 +92,7 @@ impl Wait<'_> {
 #[derive(Clone, Debug)]
 pub(super) enum Write {
     Claim,
-    /// A Claim that is applied only if it is this ticket's turn, or if the ticket was passed.
-    ClaimInTurn {
-        ticket: u64,
-        passed: bool,
-    },
-    Take {
-        seen: String,
-        held: bool,
-        reclaims: bool,
-        line: LineRule,
-        token: NextToken,
-        names: EarlierNames,
-    },
+    Take { seen: String, held: bool, reclaims: bool, line: LineRule, token: NextToken, names: EarlierNames },
 }
 
 /// Judges the row as it is known.
@@ -182,7 +170,7 @@ impl<'a> Caller<'a> {
         let Some(watch) = row.watch() else { return self.write_without_record() };
         let record = watch.record();
         let claim_suffices = self.saved().is_none()
-            && !record.has_line()
+            && record.believable_line().is_none_or(|line| !line.has_tickets())
             && record.is_free_of_ours(now.wall.millis)
             && self.claim.is_some_and(|change| change.needs_no_look(record.attribute_names.as_deref()));
         if claim_suffices { Write::Claim } else { self.take(now, record) }
@@ -190,11 +178,7 @@ impl<'a> Caller<'a> {
 
     /// The same, where nothing is known of the row, or there is none.
     pub(super) fn write_without_record(&self) -> Write {
-        match (self.saved(), self.line.and_then(Waiter::ticket)) {
-            (Some(saved), _) => Write::reclaim(saved),
-            (None, Some(ticket)) => Write::ClaimInTurn { ticket, passed: false },
-            (None, None) => Write::Claim,
-        }
+        self.saved().map_or(Write::Claim, Write::reclaim)
     }
 
     /// Takes exactly this version. Under a peer's version the row's token may be stale, so the new token is also at least as large
@@ -217,13 +201,16 @@ impl<'a> Caller<'a> {
 
     fn line_rule(&self, record: &Record) -> LineRule {
         let Some(waiter) = self.line_before(record) else { return LineRule::Ignored };
-        if let Some(ticket) = waiter.ticket_to_serve(record) {
-            return LineRule::Serves(ticket);
-        }
-        match record.believable_line().filter(Line::is_open) {
-            // Nobody came for these tickets. They must not keep others from the lock again.
-            Some(line) if waiter.ticket().is_none() => LineRule::Serves(line.last),
-            Some(_) => LineRule::Ignored,
+        match record.believable_line().filter(|line| line.has_tickets()) {
+            Some(line) => match waiter.ticket_to_serve(line) {
+                Some(ticket) => LineRule::Serves { ticket, left: line.left_behind(ticket) },
+                None if !line.is_open() => LineRule::Ends(line.last),
+                // Nobody came for these tickets. They must not keep others from the lock again.
+                None if waiter.ticket().is_none() => {
+                    LineRule::Serves { ticket: line.last, left: line.left_behind(line.last) }
+                }
+                None => LineRule::Ignored,
+            },
             // A line may have been opened since this call saw the dead holder.
             None if record.is_ours() && !record.released => LineRule::NobodyWaits,
             None => LineRule::Ignored,
@@ -242,7 +229,7 @@ impl<'a> Caller<'a> {
             owner: record.owner.clone(),
             ends_at_ms: record.believable_end(),
             retry_after: free_in.unwrap_or_else(|| watch.dead_in(now, self.clock_bounds)),
-            waiting: record.believable_line().map_or(0, |line| line.waiting()),
+            waiting: record.believable_line().map_or(0, Line::waiting),
             left_to_line,
             freeze_reason: record.freeze_reason.clone(),
             observation: watch.observation(now.instants).with_ticket(self.line.and_then(Waiter::ticket)),
@@ -255,7 +242,7 @@ impl Write {
     /// The version that is replaced, where it is known and one of ours.
     pub(super) fn replaced(&self) -> Option<Version> {
         match self {
-            Write::Claim | Write::ClaimInTurn { .. } => None,
+            Write::Claim => None,
             Write::Take { seen, .. } => Version::parse(seen),
         }
     }
@@ -267,10 +254,9 @@ impl Write {
             Write::Claim => {
                 let skew = bounds.max_clock_skew().filter(|_| now.wall.trusted);
                 let trusted = skew.map(|skew| now.wall.millis.saturating_sub(millis_rounded_up(skew)));
-                let deserted = caller.line.map(|_| deserted_before(now, bounds));
-                Action::Claim { grant, trusted, deserted, token: token_of_set.unwrap_or(NextToken::FromRow) }
+                let token = token_of_set.unwrap_or(NextToken::FromRow);
+                Action::Claim { grant, trusted, looks_at_line: caller.line.is_some(), token }
             }
-            Write::ClaimInTurn { ticket, passed } => Action::ClaimInTurn { grant, ticket, passed },
             Write::Take { seen, held, reclaims, line, token, names } => {
                 Action::Take { grant, seen, held, reclaims, line, token: token_of_set.unwrap_or(token), names }
             }

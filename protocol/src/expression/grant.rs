@@ -15,13 +15,6 @@ const CLAIM: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumbe
 const CLAIM_BY_WALL_CLOCK: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
      AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)";
 
-/// The condition "it is free" of a caller with a ticket.
-const CLAIM_IN_TURN: &str =
-    "begins_with(recordVersionNumber, :ours) AND attribute_exists(isReleased) AND leaseEndsAt <= :now";
-/// The condition "it is the turn of this ticket". A late copy finds it served. A ticket that was given before the counters
-/// began again is larger than the last one.
-const IS_NEXT: &str = " AND servedTicket = :before AND lastTicket >= :ticket";
-
 /// The condition "the lock is not frozen".
 const NOT_FROZEN: &str = " AND attribute_not_exists(freezeReason)";
 /// The same, or it has a holder, who reclaims it.
@@ -50,14 +43,16 @@ impl Expression {
         &mut self,
         grant: &NewGrant,
         trusted: Option<u64>,
-        deserted: Option<u64>,
+        looks_at_line: bool,
         token: NextToken,
         schema: &Schema,
     ) {
         match &grant.once {
             None => {
                 self.condition.push_str(if trusted.is_some() { CLAIM_BY_WALL_CLOCK } else { CLAIM });
-                self.while_nobody_waits_since(deserted);
+                if looks_at_line {
+                    self.condition.push_str(NOBODY_WAITS);
+                }
                 self.condition.push_str(NOT_FROZEN);
             }
             // It is never frozen.
@@ -70,26 +65,11 @@ impl Expression {
         if let Some(trusted) = trusted {
             self.number(":trusted", trusted);
         }
-        self.grant(grant, token, None, None, schema);
+        self.grant(grant, token, None, &LineRule::Ignored, schema);
         // Of the condition. A token from the row brings it too.
         if let (NextToken::Exactly(_) | NextToken::Larger(_), now) = (token, grant.now) {
             self.number(":now", now);
         }
-    }
-
-    /// Like a plain Claim of a released lock, but applied only if it is this ticket's turn.
-    pub(super) fn claim_in_turn(&mut self, grant: &NewGrant, ticket: u64, passed: bool, schema: &Schema) {
-        self.condition.push_str(CLAIM_IN_TURN);
-        self.condition.push_str(if passed { " AND servedTicket >= :ticket" } else { IS_NEXT });
-        self.condition.push_str(NOT_FROZEN);
-        self.without_unseen_attributes(&grant.attributes);
-        self.text(":ours", OURS);
-        if passed {
-            self.number(":ticket", ticket);
-        } else {
-            self.number(":before", ticket.saturating_sub(1));
-        }
-        self.grant(grant, NextToken::FromRow, None, (!passed).then_some(ticket), schema);
     }
 
     fn above(&mut self, token: NextToken) {
@@ -164,20 +144,17 @@ impl Expression {
     pub(super) fn take(
         &mut self,
         grant: &NewGrant,
-        line: LineRule,
+        line: &LineRule,
         token: NextToken,
         names: &EarlierNames,
         schema: &Schema,
     ) {
         self.above(token);
-        let serves = match line {
-            LineRule::Ignored => None,
-            LineRule::NobodyWaits => {
-                self.condition.push_str(NOBODY_WAITS);
-                None
-            }
-            LineRule::Serves(ticket) => Some(ticket),
-        };
+        match line {
+            LineRule::NobodyWaits => self.condition.push_str(NOBODY_WAITS),
+            LineRule::Ends(_) => self.while_nobody_joined_since(),
+            LineRule::Ignored | LineRule::Serves { .. } => {}
+        }
         let names = match names {
             EarlierNames::Seen(names) => names.as_deref(),
             EarlierNames::Unseen => {
@@ -185,12 +162,11 @@ impl Expression {
                 None
             }
         };
-        self.grant(grant, token, names, serves, schema);
+        self.grant(grant, token, names, line, schema);
     }
 
-    /// `names` lists the additional attributes that the row is known to have, and `serves` is the ticket of a caller in
-    /// line.
-    fn grant(&mut self, grant: &NewGrant, token: NextToken, names: Option<&str>, serves: Option<u64>, schema: &Schema) {
+    /// `names` lists the additional attributes that the row is known to have.
+    fn grant(&mut self, grant: &NewGrant, token: NextToken, names: Option<&str>, line: &LineRule, schema: &Schema) {
         self.update.push_str(
             "SET ownerName = :owner, leaseDuration = :lease, recordVersionNumber = :rvn, leaseEndsAt = :ends, ",
         );
@@ -209,9 +185,11 @@ impl Expression {
         self.text(":lease", grant.lease.text());
         self.text(":rvn", grant.version.text());
         self.number(":ends", grant.ends_at_ms);
-        if let Some(ticket) = serves {
-            self.serves(ticket);
-        }
+        let left = match line {
+            LineRule::Serves { ticket, left } => self.serves(*ticket, left.as_deref()),
+            LineRule::Ends(ticket) => self.serves(*ticket, Some("")),
+            LineRule::Ignored | LineRule::NobodyWaits => None,
+        };
         self.kept(grant.ends_at_ms, grant.once.as_ref().map(|once| once.keep), schema);
         self.while_no_other_ttl(schema);
         let once = grant.once.as_ref().map_or([None; 4], |once| self.once(once, grant.now));
@@ -227,7 +205,7 @@ impl Expression {
         let earlier = self.attributes(&grant.attributes, names, schema);
         let [state, outcome, outcome_at, payload] = once;
         let ttl = schema.others_ttl();
-        self.remove(&[Some("isReleased"), workflow, data, state, outcome, outcome_at, payload, ttl]);
+        self.remove(&[Some("isReleased"), workflow, data, state, outcome, outcome_at, payload, ttl, left]);
         self.removes_too(&earlier);
         self.returns = Returns::AllNew;
     }

@@ -1,15 +1,13 @@
-//! The expressions of the line of those who wait: taking a ticket, leaving a lock to the line, and telling it how long
-//! holders hold the lock.
+//! The expressions of the line of those who wait: taking a ticket, giving it up, and serving it.
 
 use super::{Expression, Returns};
-use crate::line::{HoldTimes, LineUpdate};
+use crate::schema::{FORMER, LEFT_TICKETS};
 use crate::version::OURS;
 
 /// The condition "nobody waits in line".
 pub(super) const NOBODY_WAITS: &str = " AND (attribute_not_exists(lastTicket) OR lastTicket <= servedTicket)";
-/// The same, or the lease ended so long ago that nobody can be in line any more.
-const NOBODY_WAITS_SINCE: &str =
-    " AND (attribute_not_exists(lastTicket) OR lastTicket <= servedTicket OR leaseEndsAt < :deserted)";
+/// The condition "nobody has taken a ticket since".
+const NOBODY_JOINED: &str = " AND lastTicket = :ticket";
 
 impl Expression {
     /// Takes a ticket exactly where a Claim is refused: of a lock that is held, or that others wait for. So nobody takes
@@ -24,32 +22,43 @@ impl Expression {
         if sleeps {
             self.update.push_str(", lastSleeper = if_not_exists(lastTicket, :zero) + :one");
         }
+        self.remove(&FORMER.map(Some));
         self.text(":ours", OURS);
         self.number(":zero", 0);
         self.number(":one", 1);
         self.returns = Returns::AllNew;
     }
 
-    pub(super) fn serves(&mut self, ticket: u64) {
+    /// Lists a ticket as given up, exactly where it is still to be served and the list is as it was seen.
+    pub(super) fn leave(&mut self, ticket: u64, seen: Option<&str>, then: &str) {
+        self.condition.push_str("servedTicket < :ticket AND lastTicket >= :ticket AND ");
+        match seen {
+            Some(seen) => {
+                self.condition.push_str("leftTickets = :seen");
+                self.text(":seen", seen);
+            }
+            None => self.condition.push_str("attribute_not_exists(leftTickets)"),
+        }
+        self.update.push_str("SET leftTickets = :left");
+        self.number(":ticket", ticket);
+        self.text(":left", then);
+    }
+
+    pub(super) fn while_nobody_joined_since(&mut self) {
+        self.condition.push_str(NOBODY_JOINED);
+    }
+
+    /// Serves a ticket. Returns the list of those who have given up, if it is to be removed.
+    pub(super) fn serves(&mut self, ticket: u64, left: Option<&str>) -> Option<&'static str> {
         self.update.push_str(", servedTicket = :ticket");
         self.number(":ticket", ticket);
-    }
-
-    pub(super) fn while_nobody_waits_since(&mut self, deserted: Option<u64>) {
-        let Some(deserted) = deserted else { return };
-        self.condition.push_str(NOBODY_WAITS_SINCE);
-        self.number(":deserted", deserted);
-    }
-
-    /// Tells those in line for how long holders hold the lock, and that nobody has to be waited for any more.
-    pub(super) fn tell_line(&mut self, update: Option<LineUpdate>) {
-        let Some(LineUpdate { times: HoldTimes { mean, spread }, serves }) = update else { return };
-        if let Some(ticket) = serves {
-            self.serves(ticket);
-        }
-        self.update.push_str(", heldMillis = :held, heldSpread = :spread");
-        for (name, duration) in [(":held", mean), (":spread", spread)] {
-            self.number(name, u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+        match left? {
+            "" => Some(LEFT_TICKETS),
+            left => {
+                self.update.push_str(", leftTickets = :left");
+                self.text(":left", left);
+                None
+            }
         }
     }
 }

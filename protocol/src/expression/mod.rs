@@ -49,14 +49,14 @@ impl Expression {
             ..Expression::default()
         };
         match &request.action {
-            Action::Claim { grant, trusted, deserted, token } => {
-                out.claim(grant, *trusted, *deserted, *token, schema);
+            Action::Claim { grant, trusted, looks_at_line, token } => {
+                out.claim(grant, *trusted, *looks_at_line, *token, schema);
             }
             Action::Join { sleeps } => out.join(*sleeps),
-            Action::ClaimInTurn { grant, ticket, passed } => out.claim_in_turn(grant, *ticket, *passed, schema),
+            Action::Leave { ticket, seen, then } => out.leave(*ticket, seen.as_deref(), then),
             Action::Take { grant, seen, held, reclaims, line, token, names } => {
                 out.as_seen(seen, *held, *reclaims, grant.once.is_some());
-                out.take(grant, *line, *token, names, schema);
+                out.take(grant, line, *token, names, schema);
             }
             Action::Renew { version, token, known_lease, lease, ends_at_ms, data, keep } => {
                 out.mine(version, Some(*token));
@@ -82,7 +82,7 @@ impl Expression {
                 // Writes in a transaction return no attributes.
                 out.returns = if request.transaction.is_some() { Returns::Nothing } else { Returns::UpdatedOld };
             }
-            Action::Release { scope, ends_at_ms, data, keep, line, returns_row } => {
+            Action::Release { scope, ends_at_ms, data, keep, returns_row } => {
                 out.scope(scope);
                 if request.transaction.is_some() {
                     // A release alone may be applied twice. The caller's writes may not.
@@ -93,7 +93,6 @@ impl Expression {
                 out.update.push_str("SET isReleased = :released, leaseEndsAt = :ends");
                 out.text(":released", "1");
                 out.number(":ends", *ends_at_ms);
-                out.tell_line(*line);
                 out.kept(*ends_at_ms, *keep, schema);
                 if schema.named_ttl().is_some() {
                     out.while_no_other_ttl(schema);

@@ -218,7 +218,7 @@ pub(crate) fn cases() -> Vec<Case> {
             options(),
             says([RefusedWithoutRow, NoResponse]).time(40),
         ),
-        of("a Claim in turn that is refused without a row", with_ticket(6), says([RefusedWithoutRow, NoRow, Applied])),
+        of("a ticket whose row is gone", with_ticket(6), says([NoRow, Applied])),
         of(
             "a takeover that is refused without a row",
             options(),

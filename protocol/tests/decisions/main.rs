@@ -28,6 +28,7 @@ fn every_decision_is_as_it_was() {
         verdicts::cases(),
         acquiring::cases(),
         waiting::cases(),
+        waiting::leaving(),
         sets::cases(),
         places::cases(),
         work::cases(),

@@ -240,23 +240,22 @@ fn grants_and_releases() -> Vec<Case> {
     vec![
         of("granted where nobody ever waited, and released", options(), says([AppliedTo(own()), Applied])),
         of(
-            "granted where others seem to wait no more, and released",
-            options(),
-            says([AppliedTo(own().line(9, 5).regular()), Applied]),
-        ),
-        of(
             "granted where nobody waits any more, and released",
             options(),
-            says([AppliedTo(own().line(9, 9).regular()), Applied]),
+            says([AppliedTo(own().line(9, 9)), Applied]),
         ),
-        of("granted out of turn, and released", out_of_turn(), says([AppliedTo(own().line(9, 5).regular()), Applied])),
+        of("granted out of turn, and released", out_of_turn(), says([AppliedTo(own().line(9, 5)), Applied])),
         with(
             "granted while others wait, and a later grant released",
             options(),
             or_later,
             says([AppliedTo(own().line(9, 5)), Refused(Row::held().owner("me")), Applied]),
         ),
-        of("granted in turn, and released", with_ticket(6), says([AppliedTo(own().line(9, 6).regular()), Applied])),
+        of(
+            "granted in turn, and released",
+            with_ticket(6),
+            says([Is(Row::free().line(9, 5)), AppliedTo(own().line(9, 6)), Applied]),
+        ),
     ]
 }
 

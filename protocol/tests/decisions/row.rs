@@ -87,9 +87,9 @@ impl Row {
         row.text("outcome", "{}").number("outcomeAt", BEGIN - 1_000)
     }
 
-    /// Its holders hold it for 100 ms.
-    pub(crate) fn regular(self) -> Self {
-        self.number("heldMillis", 100).number("heldSpread", 5)
+    /// With the tickets of those who have given up.
+    pub(crate) fn left(self, tickets: &str) -> Self {
+        self.text("leftTickets", tickets)
     }
 
     pub(crate) fn token(self, token: u64) -> Self {

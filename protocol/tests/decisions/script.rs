@@ -193,9 +193,7 @@ impl Script {
 
     fn described(&mut self, Request { key, action, .. }: &Request) -> String {
         let sent = match action {
-            Action::Claim { grant, .. } | Action::Take { grant, .. } | Action::ClaimInTurn { grant, .. } => {
-                Some(grant.version)
-            }
+            Action::Claim { grant, .. } | Action::Take { grant, .. } => Some(grant.version),
             Action::Renew { version, .. } | Action::Settle { version, .. } => Some(*version),
             _ => None,
         };
@@ -324,10 +322,7 @@ impl Port for Script {
 /// What the response to an applied write shows.
 fn written(action: &Action) -> Item {
     let (Action::Claim { grant, token, .. } | Action::Take { grant, token, .. }) = action else {
-        return match action {
-            Action::ClaimInTurn { grant, .. } => granted(grant, 8),
-            _ => Item::default(),
-        };
+        return Item::default();
     };
     granted(grant, if let NextToken::Exactly(token) = token { *token } else { 8 })
 }

@@ -4,7 +4,7 @@ use crate::Case;
 use crate::acquiring::{has_observed, of, options, resumes, says, with, with_queueing, with_reclaim, with_ticket};
 use crate::row::{Row, Wrote};
 use crate::script::{BEGIN, Says};
-use Says::{Applied, NoRow, Refused, RefusedWithoutRow};
+use Says::{Applied, Is, NoRow, Refused, RefusedWithoutRow};
 use lambda_lock_protocol::{
     AcquireOptions, Attribute, AttributesChange, ClockBounds, DataChange, Queueing, Reclaim, Settings,
 };
@@ -29,7 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
         with("a caller that does not use its wall clock", no_skew(), options(), says([Applied])),
         of("a wall clock that is not trusted", options(), says([Applied]).distrusts_the_wall_clock()),
         of("a saved lock", resumes(), says([Applied])),
-        of("a ticket of an earlier call", with_ticket(5), says([Applied])),
+        of("a ticket of an earlier call", with_ticket(6), says([Is(Row::free().line(9, 5)), Applied])),
         of(
             "a ticket of a caller that does not look at the line",
             AcquireOptions { queueing: Queueing::Ignored, ..with_ticket(5) },
@@ -158,39 +158,35 @@ pub(crate) fn cases() -> Vec<Case> {
         of(
             "dead for as long as it is left to a line",
             options(),
-            says([Refused(Row::held().number("leaseEndsAt", BEGIN - 4_096).line(9, 5)), Applied]),
+            says([Refused(Row::held().number("leaseEndsAt", BEGIN - 5_671).line(9, 5)), Applied]),
         ),
         of(
             "dead for almost as long as it is left to a line",
             options(),
-            says([Refused(Row::held().number("leaseEndsAt", BEGIN - 4_095).line(9, 5))]),
+            says([Refused(Row::held().number("leaseEndsAt", BEGIN - 5_670).line(9, 5))]),
         ),
         of(
             "dead by observation, for as long as it is left to a line",
-            has_observed(&Row::held(), 23_100),
+            has_observed(&Row::held(), 24_675),
             says([Refused(Row::held().line(9, 5)), Applied]).distrusts_the_wall_clock(),
         ),
         of(
             "dead by observation, for almost as long",
-            has_observed(&Row::held(), 23_099),
+            has_observed(&Row::held(), 24_674),
             says([Refused(Row::held().line(9, 5))]).distrusts_the_wall_clock(),
         ),
-        of(
-            "dead, and the turn of this ticket",
-            with_ticket(6),
-            says([Refused(Row::held().dead().line(9, 5)), Applied]),
-        ),
+        of("dead, and the turn of this ticket", with_ticket(6), says([Is(Row::held().dead().line(9, 5)), Applied])),
         of(
             "dead, and the turn of one ahead",
             with_ticket(7),
-            says([Refused(Row::held().number("leaseEndsAt", BEGIN - 2_500).line(9, 5))]),
+            says([Is(Row::held().number("leaseEndsAt", BEGIN - 4_095).line(9, 5))]),
         ),
         of(
             "dead for longer than it is left to the one ahead",
             with_ticket(7),
-            says([Refused(Row::held().number("leaseEndsAt", BEGIN - 3_000).line(9, 5)), Applied]),
+            says([Is(Row::held().number("leaseEndsAt", BEGIN - 4_096).line(9, 5)), Applied]),
         ),
-        of("dead, and this ticket was passed", with_ticket(5), says([Refused(Row::held().dead().line(9, 6)), Applied])),
+        of("dead, and this ticket was passed", with_ticket(5), says([Is(Row::held().dead().line(9, 6)), Applied])),
         of("dead, and nobody is in line any more", options(), says([Refused(Row::held().dead().line(9, 9)), Applied])),
         of(
             "dead, while others wait, out of turn",
@@ -275,23 +271,39 @@ pub(crate) fn cases() -> Vec<Case> {
             says([Refused(Row::free().number("leaseEndsAt", 1_000).line(9, 5)), Applied]),
         ),
         of("free, while others wait, out of turn", out_of_turn(), says([Refused(Row::free().line(9, 5)), Applied])),
-        of("free, and the turn of this ticket", with_ticket(6), says([Refused(Row::free().line(9, 5)), Applied])),
-        of("free, and the turn of one ahead", with_ticket(7), says([Refused(Row::free().line(9, 5))])),
-        of("free, and this ticket was passed", with_ticket(5), says([Refused(Row::free().line(9, 6)), Applied])),
+        of("free, and the turn of this ticket", with_ticket(6), says([Is(Row::free().line(9, 5)), Applied])),
+        of("free, and the turn of one ahead", with_ticket(7), says([Is(Row::free().line(9, 5))])),
+        of("free, and this ticket was passed", with_ticket(5), says([Is(Row::free().line(9, 6)), Applied])),
         of(
             "free for long, and the turn of one ahead of a ticket that was brought",
             with_ticket(7),
-            says([Refused(Row::free().number("leaseEndsAt", 1_000).line(9, 5)), Applied]),
+            says([Is(Row::free().number("leaseEndsAt", 1_000).line(9, 5)), Applied]),
         ),
         of(
             "free, and the turn of one ahead, who sleeps",
             with_ticket(7),
-            says([Refused(Row::free().line(9, 5).number("lastSleeper", 6))]),
+            says([Is(Row::free().line(9, 5).number("lastSleeper", 6))]),
+        ),
+        of("free, and the ticket is of another line", with_ticket(10), says([Is(Row::free().line(9, 9)), Applied])),
+        of(
+            "free, and all in line have given up",
+            options(),
+            says([Refused(Row::free().line(9, 5).left("6 7 8 9")), Applied]),
         ),
         of(
-            "free, and the ticket is of another line",
-            with_ticket(10),
-            says([Refused(Row::free().line(9, 9)), Applied]),
+            "free, and all in line have given up, but another comes",
+            options(),
+            says([Refused(Row::free().line(9, 5).left("6 7 8 9")), Refused(Row::free().line(10, 5).left("6 7 8 9"))]),
+        ),
+        of(
+            "free, and all ahead have given up, and another behind",
+            with_ticket(8),
+            says([Is(Row::free().line(9, 5).left("6 7 9")), Applied]),
+        ),
+        of(
+            "of a dead holder, and all in line have given up",
+            options(),
+            says([Refused(Row::held().dead().line(9, 5).left("6 7 8 9")), Applied]),
         ),
         of("free, and the line is empty", options(), says([Refused(Row::free().line(9, 9)), Applied])),
         // It is frozen.
@@ -315,7 +327,7 @@ pub(crate) fn cases() -> Vec<Case> {
             says([Refused(Row::by(Wrote::Saved(0)).released().frozen())]),
         ),
         of("frozen, of another owner than reclaims it", same_owner(), says([Refused(Row::held().frozen())])),
-        of("frozen, and the turn of this ticket", with_ticket(6), says([Refused(Row::free().line(9, 5).frozen())])),
+        of("frozen, and the turn of this ticket", with_ticket(6), says([Is(Row::free().line(9, 5).frozen())])),
         // It is no lock record.
         of("a row without a lease", options(), says([Refused(Row::held().text("leaseDuration", "soon"))])),
         of("a row with a token that nothing can follow", options(), says([Refused(Row::held().token(u64::MAX))])),

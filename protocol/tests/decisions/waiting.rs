@@ -7,6 +7,12 @@ use Says::{Applied, AppliedTo, AppliedWithoutRow, Is, NoResponse, NoRow, Refused
 use lambda_lock_protocol::{AcquireOptions, Queueing};
 
 use crate::acquiring::{of, options, resumes, says, with_queueing, with_ticket};
+
+/// So many looks show this row.
+fn looks(number: usize, row: Row) -> impl Iterator<Item = Says> {
+    std::iter::repeat_n(Is(row), number)
+}
+
 /// Behind a holder.
 pub(crate) fn cases() -> Vec<Case> {
     let released = || Row::free().number("leaseEndsAt", BEGIN + 20);
@@ -16,10 +22,9 @@ pub(crate) fn cases() -> Vec<Case> {
     let almost_dead = || Row::held().number("leaseEndsAt", BEGIN - 1_990).line(9, 5);
     // It has just begun.
     let new = || Row::held().number("leaseEndsAt", BEGIN + 20_000);
-    let of_owner =
-        |owner, token, granted| new().owner(owner).token(token).number("leaseEndsAt", BEGIN + 20_000 + granted);
-    let free_in_line = || Row::free().regular().line(9, 5);
-    let with_size = || new().regular().text("attributeNames", "size");
+    let of_token = |token| new().token(token);
+    let free_in_line = || Row::free().line(9, 5);
+    let with_size = || new().text("attributeNames", "size");
     vec![
         of(
             "waits for a release",
@@ -56,12 +61,6 @@ pub(crate) fn cases() -> Vec<Case> {
             "takes a ticket at once",
             at_once(),
             says([Refused(new()), AppliedTo(new().line(1, 0)), Is(released().line(1, 0)), Applied]).waits(5_000),
-        ),
-        of(
-            "takes a ticket behind a slow holder",
-            options(),
-            says([Refused(Row::held()), AppliedTo(Row::held().line(1, 0)), Is(released().line(1, 0)), Applied])
-                .waits(5_000),
         ),
         of(
             "takes a ticket behind a holder that two looks have found",
@@ -118,12 +117,12 @@ pub(crate) fn cases() -> Vec<Case> {
         of(
             "waits out of turn with a ticket",
             AcquireOptions { queueing: Queueing::Ignored, ..with_ticket(6) },
-            says([Refused(new().regular().line(6, 5)), Is(released().regular().line(6, 5)), Applied]).waits(5_000),
+            says([Refused(new().line(6, 5)), Is(released().line(6, 5)), Applied]).waits(5_000),
         ),
         of(
             "a ticket without a response makes no outcome unknown",
             at_once(),
-            says([Refused(new()), NoResponse, Is(new()), Is(new())]).waits(35),
+            says([Refused(new()), NoResponse, Is(new())]).waits(5_000).time(12),
         ),
         of(
             "the first in line, behind a holder with attributes",
@@ -132,16 +131,19 @@ pub(crate) fn cases() -> Vec<Case> {
                 .waits(5_000),
         ),
         of(
-            "waits among many",
-            out_of_turn(),
-            says([
-                Refused(of_owner("a", 7, 0)),
-                Is(of_owner("b", 8, 30)),
-                Is(of_owner("c", 9, 80)),
-                Is(of_owner("d", 10, 150)),
-                Is(released()),
-                Applied,
-            ])
+            "takes a ticket after a second, however short the turns are",
+            options(),
+            says(
+                (0..9)
+                    .map(|turn| of_token(7 + turn))
+                    .map(Is)
+                    .chain([AppliedTo(of_token(16).line(1, 0)), Is(released().line(1, 0)), Applied])
+                    .enumerate()
+                    .map(|(number, says)| match says {
+                        Is(row) if number == 0 => Refused(row),
+                        says => says,
+                    }),
+            )
             .waits(5_000),
         ),
         of(
@@ -157,7 +159,8 @@ pub(crate) fn cases() -> Vec<Case> {
         of(
             "behind the one ahead, once the lock is thawed",
             with_ticket(7),
-            says([Refused(free_in_line().frozen()), Is(free_in_line()), Is(free_in_line()), Applied]).waits(5_000),
+            says([Is(free_in_line().frozen())].into_iter().chain(looks(12, free_in_line())).chain([Applied]))
+                .waits(5_000),
         ),
         of(
             "takes no ticket when the time is over",
@@ -166,9 +169,19 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         of("takes no ticket for so short a wait", at_once(), says([Refused(new()), Is(new())]).waits(29)),
         of(
+            "takes no ticket with less than a second left",
+            at_once(),
+            says([Refused(new()), Is(new()), Is(released()), Applied]).waits(1_004),
+        ),
+        of(
+            "takes a ticket with a second left",
+            at_once(),
+            says([Refused(new()), AppliedTo(new().line(1, 0)), Is(released().line(1, 0)), Applied]).waits(1_005),
+        ),
+        of(
             "behind the one ahead, once the holder is dead",
             with_ticket(7),
-            says([Refused(almost_dead()), Is(almost_dead()), Applied]).waits(5_000),
+            says([Is(almost_dead())].into_iter().chain(looks(12, almost_dead())).chain([Applied])).waits(5_000),
         ),
         of(
             "takes no ticket of a peer's row",
@@ -191,32 +204,100 @@ pub(crate) fn cases() -> Vec<Case> {
             says([Refused(new()), AppliedTo(new().line(1, 0)), Is(released().line(2, 2)), Applied]).waits(5_000),
         ),
         of(
-            "the first in line, behind holders of regular times",
+            "the first in line, behind a holder who stays",
             at_once(),
-            says([Refused(new().regular()), AppliedTo(new().regular().line(6, 5)), Applied]).waits(5_000),
+            says(
+                [Refused(new()), AppliedTo(new().line(6, 5))]
+                    .into_iter()
+                    .chain(looks(10, new().line(6, 5)))
+                    .chain([Is(released().line(6, 5)), Applied]),
+            )
+            .waits(5_000),
         ),
         of(
-            "the first in line, behind a late holder",
+            "behind others in line, who are granted the lock",
             at_once(),
             says([
-                Refused(new().regular()),
-                AppliedTo(new().regular().line(6, 5)),
-                Refused(new().regular().line(6, 5)),
+                Refused(new()),
+                AppliedTo(new().line(9, 5)),
+                Is(new().line(9, 5)),
+                Is(new().token(8).line(9, 6)),
+                Is(new().token(9).line(9, 7)),
+                Is(new().token(10).line(9, 8)),
+                Is(released().line(9, 8)),
                 Applied,
             ])
             .waits(5_000),
         ),
         of(
-            "behind others in line",
+            "behind one in line, who does not come",
+            at_once(),
+            says(
+                [Refused(new()), AppliedTo(new().line(7, 5))]
+                    .into_iter()
+                    .chain(looks(12, released().line(7, 5)))
+                    .chain([Applied]),
+            )
+            .waits(5_000),
+        ),
+        of(
+            "behind others in line, who have given up",
             at_once(),
             says([
-                Refused(new().regular()),
-                AppliedTo(new().regular().line(7, 5)),
-                Is(released().regular().line(7, 5)),
-                Is(released().regular().line(7, 5)),
+                Refused(new()),
+                AppliedTo(new().line(9, 5).left("6 8")),
+                Is(released().line(9, 5).left("6 7 8")),
                 Applied,
             ])
             .waits(5_000),
+        ),
+    ]
+}
+
+/// So many looks does a caller with one ahead need in little more than a second.
+const LOOKS: usize = 9;
+
+/// Callers in line whose time is over.
+pub(crate) fn leaving() -> Vec<Case> {
+    let at_once = || with_queueing(Queueing::AtOnce);
+    let held = || Row::held().number("leaseEndsAt", BEGIN + 20_000);
+    let in_line = |left: Option<&str>| {
+        let row = held().line(7, 5);
+        left.map_or(row.clone(), |left| row.left(left))
+    };
+    let waits = |looks: &[Row], says_then: Vec<Says>| {
+        let looks = looks.iter().cloned().map(Is);
+        says([Refused(held()), AppliedTo(in_line(None))].into_iter().chain(looks).chain(says_then)).waits(1_200)
+    };
+    let looks = |last: Row| [vec![in_line(None); LOOKS], vec![last]].concat();
+    vec![
+        of("gives up its place in line", at_once(), waits(&looks(in_line(None)), vec![Applied])),
+        of("gives up its place beside another", at_once(), waits(&looks(in_line(Some("6"))), vec![Applied])),
+        of(
+            "gives up its place, after another did",
+            at_once(),
+            waits(&looks(in_line(None)), vec![Refused(in_line(Some("6"))), Applied]),
+        ),
+        of(
+            "gives up its place, while others do again and again",
+            at_once(),
+            waits(
+                &looks(in_line(None)),
+                vec![Refused(in_line(Some("6"))), Refused(in_line(None)), Refused(in_line(Some("6")))],
+            ),
+        ),
+        of("gives up its place, and is throttled", at_once(), waits(&looks(in_line(None)), vec![Throttled])),
+        of("gives up its place, and has no response", at_once(), waits(&looks(in_line(None)), vec![NoResponse])),
+        of(
+            "gives up its place, and was passed meanwhile",
+            at_once(),
+            waits(&looks(in_line(None)), vec![Refused(held().line(8, 8))]),
+        ),
+        of("was passed, and has nothing to give up", at_once(), waits(&looks(held().line(8, 8)), vec![])),
+        of(
+            "keeps its place between its calls",
+            with_queueing(Queueing::BetweenCalls),
+            waits(&looks(in_line(None)), vec![]),
         ),
     ]
 }

@@ -3,8 +3,8 @@
 use crate::row::named;
 use crate::script::BEGIN;
 use lambda_lock_protocol::{
-    Action, AttributesChange, DataChange, EarlierNames, FrozenRow, Holding, Instants, LineRule, LineUpdate, NewGrant,
-    NextToken, PendingCommit, Scope, Version,
+    Action, AttributesChange, DataChange, EarlierNames, FrozenRow, Holding, Instants, LineRule, NewGrant, NextToken,
+    PendingCommit, Scope, Version,
 };
 use std::time::Duration;
 
@@ -15,11 +15,10 @@ pub(crate) fn at(millis: u64) -> String {
 
 pub(crate) fn described(action: &Action, attempts: &[Version]) -> String {
     match action {
-        Action::Claim { grant, trusted, deserted, token } => {
+        Action::Claim { grant, trusted, looks_at_line, token } => {
             let trusted = trusted.map_or("no wall clock".to_owned(), |at_ms| format!("dead before {}", at(at_ms)));
-            let deserted =
-                deserted.map_or("whoever is in line".to_owned(), |at_ms| format!("deserted before {}", at(at_ms)));
-            format!("Claim ({trusted}, {deserted}{}){}", token_said(*token), grant_said(grant))
+            let line = if *looks_at_line { "while nobody waits" } else { "whoever is in line" };
+            format!("Claim ({trusted}, {line}{}){}", token_said(*token), grant_said(grant))
         }
         Action::Take { grant, seen, held, reclaims, line, token, names } => {
             let held = if *held { ", held" } else { "" };
@@ -27,7 +26,11 @@ pub(crate) fn described(action: &Action, attempts: &[Version]) -> String {
             let line = match line {
                 LineRule::Ignored => String::new(),
                 LineRule::NobodyWaits => ", while nobody waits".to_owned(),
-                LineRule::Serves(ticket) => format!(", serves ticket {ticket}"),
+                LineRule::Ends(ticket) => format!(", all up to ticket {ticket} have left"),
+                LineRule::Serves { ticket, left: None } => format!(", serves ticket {ticket}"),
+                LineRule::Serves { ticket, left: Some(left) } => {
+                    format!(", serves ticket {ticket}, and \"{left}\" have left")
+                }
             };
             let names = match names {
                 EarlierNames::Unseen => ", row not seen".to_owned(),
@@ -37,9 +40,8 @@ pub(crate) fn described(action: &Action, attempts: &[Version]) -> String {
             let (seen, token, grant) = (named(seen, attempts), token_said(*token), grant_said(grant));
             format!("Take of {seen}{held}{reclaims}{line}{names}{token}{grant}")
         }
-        Action::ClaimInTurn { grant, ticket, passed } => {
-            let passed = if *passed { ", which was passed" } else { "" };
-            format!("Claim in turn of ticket {ticket}{passed}{}", grant_said(grant))
+        Action::Leave { ticket, seen, then } => {
+            format!("Leave of ticket {ticket} ({} become {then})", seen.as_deref().unwrap_or("none"))
         }
         Action::Join { sleeps } => format!("Join{}", if *sleeps { ", and sleeps" } else { "" }),
         Action::Renew { version, token, known_lease, lease, ends_at_ms, data, keep } => {
@@ -48,14 +50,10 @@ pub(crate) fn described(action: &Action, attempts: &[Version]) -> String {
             let (stamp, ends, data, kept) = (at(version.stamp.millis()), at(*ends_at_ms), data_said(data), kept(*keep));
             format!("Renew at {stamp} (token {token}, lease {}{known}, ends {ends}{kept}{data})", lease.text())
         }
-        Action::Release { scope, ends_at_ms, data, keep, line, returns_row } => {
-            let line = line.map_or(String::new(), |LineUpdate { times, serves }| {
-                let served = serves.map_or(String::new(), |ticket| format!(", serves ticket {ticket}"));
-                format!(", held for {} ms{served}", times.mean.as_millis())
-            });
+        Action::Release { scope, ends_at_ms, data, keep, returns_row } => {
             let returns = if *returns_row { ", returns the row" } else { "" };
             let (scope, ends, data, kept) = (scoped(scope, attempts), at(*ends_at_ms), data_said(data), kept(*keep));
-            format!("Release of {scope}, ends {ends}{kept}{data}{line}{returns}")
+            format!("Release of {scope}, ends {ends}{kept}{data}{returns}")
         }
         Action::Settle { version, token, outcome, now, keep } => {
             let (stamp, outcome, time, kept) =

@@ -11,7 +11,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 fn claim(grant: NewGrant, trusted: Option<u64>) -> Action {
-    Action::Claim { grant, trusted, deserted: None, token: NextToken::FromRow }
+    Action::Claim { grant, trusted, looks_at_line: false, token: NextToken::FromRow }
 }
 
 /// A take of a version that was seen free.
@@ -49,9 +49,8 @@ fn with_all() -> NewGrant {
 }
 
 fn claims() -> Vec<Case> {
-    let in_order =
-        |trusted| Action::Claim { grant: grant(), trusted, deserted: Some(1_000), token: NextToken::FromRow };
-    let of_a_set = Action::Claim { grant: grant(), trusted: None, deserted: None, token: NextToken::Larger(8) };
+    let in_order = |trusted| Action::Claim { grant: grant(), trusted, looks_at_line: true, token: NextToken::FromRow };
+    let of_a_set = Action::Claim { grant: grant(), trusted: None, looks_at_line: false, token: NextToken::Larger(8) };
     let named = Schema { key_attribute: "pk".to_owned(), ..Schema::default() };
     vec![
         case("claim by the wall clock, where the key has another name", claim(grant(), Some(3_000))).schema(named),
@@ -66,7 +65,7 @@ fn claims() -> Vec<Case> {
 }
 
 fn in_line() -> Vec<Case> {
-    let in_turn = |passed| Action::ClaimInTurn { grant: grant(), ticket: 7, passed };
+    let leave = |seen: Option<&str>| Action::Leave { ticket: 7, seen: seen.map(str::to_owned), then: "5 7".to_owned() };
     let with_line = |line| match take(grant(), no_names()) {
         Action::Take { grant, seen, held, reclaims, token, names, .. } => {
             Action::Take { grant, seen, held, reclaims, line, token, names }
@@ -76,9 +75,18 @@ fn in_line() -> Vec<Case> {
     vec![
         case("join", Action::Join { sleeps: false }),
         case("join of a caller that sleeps", Action::Join { sleeps: true }),
-        case("claim in turn", in_turn(false)),
-        case("claim in turn with a ticket that was passed", in_turn(true)),
-        case("take that serves a ticket", with_line(LineRule::Serves(7))),
+        case("leave", leave(Some("5"))),
+        case("leave, where nobody has left", leave(None)),
+        case("take that serves a ticket", with_line(LineRule::Serves { ticket: 7, left: None })),
+        case(
+            "take that serves a ticket before others who have left",
+            with_line(LineRule::Serves { ticket: 7, left: Some("9 10".to_owned()) }),
+        ),
+        case(
+            "take that serves a ticket behind all who have left",
+            with_line(LineRule::Serves { ticket: 7, left: Some(String::new()) }),
+        ),
+        case("take where all have left", with_line(LineRule::Ends(7))),
         case("take where nobody may wait", with_line(LineRule::NobodyWaits)),
     ]
 }

@@ -1,7 +1,7 @@
 //! Requests of a holder, or of whoever releases a lock for a workflow.
 
 use crate::{Case, case, lease, version, with_ttl};
-use lambda_lock_protocol::{Action, DataChange, HoldTimes, LineUpdate, Schema, Scope, StoredOutcome};
+use lambda_lock_protocol::{Action, DataChange, Schema, Scope, StoredOutcome};
 use std::time::Duration;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -44,7 +44,7 @@ fn mine() -> Scope {
 }
 
 fn release(scope: Scope) -> Action {
-    Action::Release { scope, ends_at_ms: 6_000, data: DataChange::Keep, keep: None, line: None, returns_row: false }
+    Action::Release { scope, ends_at_ms: 6_000, data: DataChange::Keep, keep: None, returns_row: false }
 }
 
 fn releases() -> Vec<Case> {
@@ -52,34 +52,18 @@ fn releases() -> Vec<Case> {
         release(Scope::Exactly { version: "ll1-x".to_owned(), workflow: workflow.map(str::to_owned) })
     };
     let of_an_attempt = Scope::Mine { grant: version().grant, up_to: version().stamp, token: None };
-    let told = |serves, returns_row| {
-        let times = HoldTimes { mean: Duration::from_millis(500), spread: Duration::from_micros(40_900) };
-        let line = Some(LineUpdate { times, serves });
-        Action::Release { scope: mine(), ends_at_ms: 6_000, data: DataChange::Keep, keep: None, line, returns_row }
-    };
-    let without_data = Action::Release {
-        scope: mine(),
-        ends_at_ms: 6_000,
-        data: DataChange::Remove,
-        keep: None,
-        line: None,
-        returns_row: false,
-    };
+    let shown =
+        Action::Release { scope: mine(), ends_at_ms: 6_000, data: DataChange::Keep, keep: None, returns_row: true };
+    let without_data =
+        Action::Release { scope: mine(), ends_at_ms: 6_000, data: DataChange::Remove, keep: None, returns_row: false };
     let keep = Some(Duration::from_secs(60));
-    let of_work = Action::Release {
-        scope: mine(),
-        ends_at_ms: 6_000,
-        data: DataChange::Keep,
-        keep,
-        line: None,
-        returns_row: false,
-    };
+    let of_work =
+        Action::Release { scope: mine(), ends_at_ms: 6_000, data: DataChange::Keep, keep, returns_row: false };
     vec![
         case("release", release(mine())),
         case("release that removes the data", without_data).schema(with_ttl("expiresAt")),
         case("release where rows have a TTL of another name", release(mine())).schema(with_ttl("ttl")),
-        case("release that tells those in line", told(None, false)),
-        case("release that tells those in line whom nobody came for, and returns the row", told(Some(3), true)),
+        case("release that returns the row", shown),
         case("release of work", of_work),
         case("release of an attempt without a response", release(of_an_attempt)),
         case("release of a later grant of the owner", exactly(None)),

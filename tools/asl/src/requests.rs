@@ -50,8 +50,8 @@ impl<'a> Requests<'a> {
     /// Acquires a lock that is free, or whose holder is dead by the wall clock.
     pub(crate) fn claim(&self) -> Result<Object, Error> {
         // States cannot wait in line, so they do not look at it.
-        let (deserted, token) = (None, NextToken::FromRow);
-        let claim = self.rendered(Action::Claim { grant: self.grant(), trusted: Some(0), deserted, token });
+        let (looks_at_line, token) = (false, NextToken::FromRow);
+        let claim = self.rendered(Action::Claim { grant: self.grant(), trusted: Some(0), looks_at_line, token });
         let values = object(&self.values(&claim, For::Grant)?);
         self.update(Key::Wanted, &claim, claim.condition.as_str(), claim.update.as_str(), &self.granted(&values))
     }
@@ -114,7 +114,6 @@ impl<'a> Requests<'a> {
             ends_at_ms: 0,
             data: DataChange::Keep,
             keep: None,
-            line: None,
             returns_row: false,
         });
         let values = object(&self.values(&release, For::Release)?);

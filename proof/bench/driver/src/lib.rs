@@ -11,7 +11,7 @@ const CLAIM: &str = "SET ownerName = :owner, leaseDuration = :lease, recordVersi
      fencingToken = if_not_exists(fencingToken, :now) + :one REMOVE isReleased, workflow, expiresAt";
 const IF_FREE: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
      AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted) \
-     AND (attribute_not_exists(lastTicket) OR lastTicket <= servedTicket OR leaseEndsAt < :deserted) \
+     AND (attribute_not_exists(lastTicket) OR lastTicket <= servedTicket) \
      AND attribute_not_exists(freezeReason) AND attribute_not_exists(attributeNames) AND attribute_not_exists(ttlAttribute)";
 const RELEASE: &str = "SET isReleased = :released, leaseEndsAt = :ends REMOVE workflow";
 const IF_MINE: &str = "recordVersionNumber BETWEEN :first AND :rvn AND fencingToken = :token \
@@ -20,7 +20,6 @@ const IF_MINE: &str = "recordVersionNumber BETWEEN :first AND :rvn AND fencingTo
 
 const LEASE: Duration = Duration::from_secs(30);
 const SKEW_MILLIS: u64 = 2_000;
-const DESERTED_MILLIS: u64 = SKEW_MILLIS + 2_000;
 
 /// Any failure.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -85,7 +84,6 @@ impl ByHand {
             .expression_attribute_values(":one", AttributeValue::N("1".to_owned()))
             .expression_attribute_values(":ours", AttributeValue::S("ll1-".to_owned()))
             .expression_attribute_values(":trusted", AttributeValue::N((now - SKEW_MILLIS).to_string()))
-            .expression_attribute_values(":deserted", AttributeValue::N((now - DESERTED_MILLIS).to_string()))
             .return_values(ReturnValue::AllNew)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .send()

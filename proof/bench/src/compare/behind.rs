@@ -10,8 +10,8 @@ use crate::statistics::quantile;
 /// Smaller differences do not count.
 const MARGIN: f64 = 1.05;
 
-const POLLS: &str = "a caller without a ticket looks again after 15 to 250 ms, and after 2 s at most among many contenders. The \
-     others poll after a second. Five looks a second cost less than the function that waits for that second: [Takeover](#takeover)";
+const POLLS: &str = "a caller without a ticket looks again after 15 to 250 ms. The others poll after a \
+     second. Five looks a second cost less than the function that waits for that second: [Takeover](#takeover)";
 const LINE: &str = "a caller that waits in line sends four requests at least: the refused one, the one for its ticket, the grant and \
      the release. The rest are looks: nobody can call a caller, so it must ask. The others come once a second. Some find the lock \
      free, and it stands idle for about half a second at each hand-over ([Order](#order)). Out of turn our callers send fewer in \

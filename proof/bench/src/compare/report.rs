@@ -196,10 +196,9 @@ fn contention(results: &Results) -> String {
         }
     }
     text + "\nThe caller that has just released is the first to try again, so one contender often takes several turns in \
-            a row, with every client. Callers of lambda-lock wait in line behind slow holders, and always if they ask for \
-            it (see [Order](#order)). A turn takes two requests, and at least two more if it had to wait: the one that was \
-            refused, and a look. A caller without a ticket shares its looks with the contenders that it has found \
-            (`protocol/src/contention.rs`).\n\n"
+            a row, with every client. Callers of lambda-lock wait in line where two looks find the same holder, and always if \
+            they ask for it (see [Order](#order)). A turn takes two requests, and at least two more if it had to wait: the \
+            one that was refused, and a look.\n\n"
 }
 
 fn burst(results: &Results) -> String {
@@ -217,7 +216,7 @@ fn burst(results: &Results) -> String {
         scenes,
         "## Bursts\n\n\
          All callers arrive at once, as if one event had started them, and take one turn each. *Later* is a second burst \
-         on the same key: the row tells for how long holders hold the lock.\n\n",
+         on the same key: the row told then for how long holders hold the lock.\n\n",
     )
 }
 

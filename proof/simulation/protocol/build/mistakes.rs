@@ -200,14 +200,14 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "RecognisedCountsFromPoll",
         file: "acquire/acquiring.rs",
-        find: "End::Granted(self.granted(now, attempt, token, record.data.clone(), None))",
+        find: "End::Granted(self.granted(now, attempt, token, record.data.clone()))",
         put: "
             let attempt = &{
                 let mut late = attempt.clone();
                 late.started = if MISTAKEN { now.instants } else { attempt.started };
                 late
             };
-            End::Granted(self.granted(now, attempt, token, record.data.clone(), None))
+            End::Granted(self.granted(now, attempt, token, record.data.clone()))
         ",
     },
     Edit {
@@ -222,12 +222,12 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "NoCleanup",
         file: "acquire/acquiring.rs",
-        find: "self.release(port).await; Err(Failure::OutcomeUnknown)",
+        find: "self.release(port).await; self.leave(port).await;",
         put: "
             if !MISTAKEN {
                 self.release(port).await;
             }
-            Err(Failure::OutcomeUnknown)
+            self.leave(port).await;
         ",
     },
     Edit {
@@ -393,14 +393,42 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "DesertedTakeServesNobody",
         file: "acquire/verdict.rs",
-        find: "Some(line) if waiter.ticket().is_none() => LineRule::Serves(line.last),",
-        put: "Some(line) if waiter.ticket().is_none() && !MISTAKEN => LineRule::Serves(line.last),",
+        find: "None if waiter.ticket().is_none() => {",
+        put: "None if waiter.ticket().is_none() && !MISTAKEN => {",
     },
     Edit {
         name: "OutOfTurnEndsLine",
+        file: "acquire/verdict.rs",
+        find: "let Some(waiter) = self.line_before(record) else { return LineRule::Ignored };",
+        put: "
+            let Some(waiter) = self.line_before(record) else {
+                return match record.believable_line() {
+                    Some(line) if MISTAKEN => LineRule::Ends(line.last),
+                    _ => LineRule::Ignored,
+                };
+            };
+        ",
+    },
+    Edit {
+        name: "LeavesForAllAhead",
+        file: "line.rs",
+        find: "left.insert(ticket);",
+        put: "left.extend(if MISTAKEN { self.served.unwrap_or_default() + 1 } else { ticket }..=ticket);",
+    },
+    Edit {
+        name: "SleeperLeaves",
         file: "acquire/acquiring.rs",
-        find: "let is_deserted = by_claim && self.options.queueing != Queueing::Ignored;",
-        put: "let is_deserted = by_claim && (MISTAKEN || self.options.queueing != Queueing::Ignored);",
+        find: "self.waiter.ticket().filter(|_| self.options.queueing != Queueing::BetweenCalls)?;",
+        put: "self.waiter.ticket().filter(|_| MISTAKEN || self.options.queueing != Queueing::BetweenCalls)?;",
+    },
+    Edit {
+        name: "SleeperLeaves",
+        file: "acquire/acquiring.rs",
+        find: "Some(is_waited_for) => seen.without_ticket(u64::from(is_waited_for)),",
+        put: "
+            Some(_) if MISTAKEN && self.options.queueing == Queueing::BetweenCalls => seen,
+            Some(is_waited_for) => seen.without_ticket(u64::from(is_waited_for)),
+        ",
     },
     Edit {
         name: "LostTicketIsUnknown",
@@ -434,15 +462,10 @@ pub(crate) const EDITS: &[Edit] = &[
         file: "acquire/verdict.rs",
         find: "if held_for.is_zero() && left_for.is_zero() {",
         put: "
-            let in_line = caller.line.filter(|waiter| waiter.ticket_to_serve(record).is_some());
-            if held_for.is_zero() && left_for.is_zero() && !(MISTAKEN && record.released && in_line.is_some()) {
+            let line = caller.line.zip(record.believable_line());
+            let in_line = line.is_some_and(|(waiter, line)| waiter.ticket_to_serve(line).is_some());
+            if held_for.is_zero() && left_for.is_zero() && !(MISTAKEN && record.released && in_line) {
         ",
-    },
-    Edit {
-        name: "HeadWaitsForHandOver",
-        file: "acquire/waiter.rs",
-        find: "let ticket = self.ticket?; let times",
-        put: "let ticket = self.ticket.filter(|_| !(MISTAKEN && record.released))?; let times",
     },
     Edit {
         name: "LostCountersKept",
@@ -462,32 +485,25 @@ pub(crate) const EDITS: &[Edit] = &[
         ",
     },
     Edit {
-        name: "FreeCountsFromSending",
-        file: "observation.rs",
-        find: "// Nobody holds it. So a wall clock that was set back must not make it wait.",
-        put: "
-            if let Some(sent) = self.record.believable_end().filter(|_| MISTAKEN) {
-                return Duration::from_millis(now.wall.millis.saturating_sub(sent));
-            }
-        ",
-    },
-    Edit {
         name: "DesertedTooSoon",
         file: "acquire/waiter.rs",
-        find: "millis_rounded_up(skew.saturating_add(DESERTED))",
-        put: "millis_rounded_up(skew.saturating_add(if MISTAKEN { Duration::ZERO } else { DESERTED }))",
+        find: "millis_rounded_up(skew.saturating_add(MAX_GRACE))",
+        put: "millis_rounded_up(skew.saturating_add(if MISTAKEN { Duration::ZERO } else { MAX_GRACE }))",
     },
     Edit {
         name: "NoDesertedClause",
         file: "acquire/waiter.rs",
-        find: "if (self.ticket.is_none() || self.is_carried) && record.released && deserted_in",
-        put: "if !MISTAKEN && (self.ticket.is_none() || self.is_carried) && record.released && deserted_in",
+        find: "if (self.ticket.is_none() || self.is_carried) && is_deserted() {",
+        put: "if !MISTAKEN && (self.ticket.is_none() || self.is_carried) && is_deserted() {",
     },
     Edit {
         name: "NewcomerPasses",
         file: "acquire/waiter.rs",
-        find: "None if line.is_open() => DESERTED,",
-        put: "None if line.is_open() && !MISTAKEN => DESERTED,",
+        find: "None => u32::try_from(line.waiting()).unwrap_or(u32::MAX),",
+        put: "
+            None if MISTAKEN => 0,
+            None => u32::try_from(line.waiting()).unwrap_or(u32::MAX),
+        ",
     },
     Edit {
         name: "ServedGoesBack",
@@ -498,26 +514,23 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "SkipAtOnce",
         file: "acquire/waiter.rs",
-        find: "self.slot(record).saturating_mul(ahead).max(least).min(DESERTED)",
-        put: "self.slot(record).saturating_mul(if MISTAKEN { 0 } else { ahead }).max(least).min(DESERTED)",
+        find: "Some(ticket) => line.ahead_of(ticket),",
+        put: "
+            Some(_) if MISTAKEN => 0,
+            Some(ticket) => line.ahead_of(ticket),
+        ",
     },
     Edit {
-        name: "SleeperGetsACallersSlot",
+        name: "GraceTooShort",
         file: "acquire/waiter.rs",
-        find: "if ahead > 0 && line.has_sleeper() {",
-        put: "if ahead > 0 && line.has_sleeper() && !MISTAKEN {",
+        find: "(GRACE + GRACE_FOR_EACH.saturating_mul(ahead))",
+        put: "(if MISTAKEN { GRACE_FOR_EACH } else { GRACE + GRACE_FOR_EACH.saturating_mul(ahead) })",
     },
     Edit {
         name: "SkipCountsHeldTime",
         file: "observation.rs",
         find: "return self.free_since.map_or(",
         put: "return self.free_since.map(|since| if MISTAKEN { self.since } else { since }).map_or(",
-    },
-    Edit {
-        name: "ReleaseServesAll",
-        file: "line.rs",
-        find: "deserted: (is_deserted && line.is_open()).then_some(line.last)",
-        put: "deserted: ((is_deserted || MISTAKEN) && line.is_open()).then_some(line.last)",
     },
     Edit {
         name: "ReclaimInLine",

@@ -134,22 +134,14 @@ mistakes! {
     ClaimIgnoresLine
     /// A Claim takes over from a dead holder although others wait in line.
     DeadHolderIgnoresLine
-    /// A Claim is refused for as long as there is a line, even if nobody is in it any more.
+    /// Who asks once is refused for as long as there is a line, even if nobody is in it any more.
     NoDesertedClause
-    /// A Claim takes a lock from those in line as soon as a dead holder may be replaced.
+    /// A lock is deserted as soon as its release is older than the difference of the clocks.
     DesertedTooSoon
     /// A caller without a ticket takes over from a dead holder although a line was opened since it looked.
     TakeoverIgnoresLine
     /// A caller without a ticket takes a lock that a look showed to be free, although others wait in line.
     NewcomerPasses
-    /// A Claim in turn takes the lock from its holder.
-    InTurnWhileHeld
-    /// A delayed Claim in turn is applied after a release that is newer than it.
-    InTurnIgnoresWhenReleased
-    /// A Claim in turn is applied whatever ticket was served before it.
-    InTurnOfAnyTicket
-    /// A Claim in turn is applied with a ticket that was never given, because the counters began again.
-    TicketsOfLostCounters
     /// A caller keeps its ticket although the counters began again.
     LostCountersKept
     /// A ticket is given of a lock that is free, and its caller waits as behind a holder.
@@ -162,26 +154,24 @@ mistakes! {
     GrantServesNoTicket
     /// A ticket that was passed is counted as served once more.
     ServedGoesBack
-    /// A Claim with a ticket that was passed counts it as served once more.
-    PassedClaimServes
     /// Those in line pass the ones ahead of them at once.
     SkipAtOnce
-    /// A caller that sleeps between its calls is left the lock for no longer than one that looks all the time.
-    SleeperGetsACallersSlot
+    /// A free lock is left to those ahead for half a second, which is too short for one that sleeps.
+    GraceTooShort
     /// The time for which a lock was held counts as time for which it was free.
     SkipCountsHeldTime
-    /// The time for which a lock was free counts from when its release was sent, by another caller's clock.
-    FreeCountsFromSending
     /// A lock is deserted by a clock that is ahead, although others are in line.
     DesertedIgnoresSkew
     /// Who takes a lock that nobody in line came for leaves their tickets open.
     DesertedTakeServesNobody
-    /// A holder that did not look at the line ends it with its release.
+    /// A caller that does not look at the line ends it with its grant.
     OutOfTurnEndsLine
     /// A request for a ticket that had no response makes the outcome of an acquire unknown.
     LostTicketIsUnknown
-    /// A release says of all who wait that nobody came for their tickets.
-    ReleaseServesAll
+    /// Who gives up says so of all ahead of it too.
+    LeavesForAllAhead
+    /// A caller that sleeps between its calls gives its ticket up at the end of each.
+    SleeperLeaves
     /// A holder that reclaims its own lock leaves it to those in line.
     ReclaimInLine
 
@@ -215,7 +205,7 @@ mistakes! {
 }
 
 /// Only the exhaustive model notices these: they are too rare for seeds.
-pub const ONLY_FOR_THE_MODEL: &[Mistake] = &[Mistake::SetSettledByLook, Mistake::TicketsOfLostCounters];
+pub const ONLY_FOR_THE_MODEL: &[Mistake] = &[Mistake::SetSettledByLook];
 
 thread_local! {
     /// For this thread only, so that tests do not influence each other.

@@ -12,8 +12,6 @@ const WITH_TOKEN: &str = " AND fencingToken = :token";
 const NOT_FROZEN: &str = " AND attribute_not_exists(freezeReason)";
 const NOT_FROZEN_OR_HELD: &str = " AND (attribute_not_exists(freezeReason) OR attribute_not_exists(isReleased))";
 const NOBODY_WAITS: &str = " AND (attribute_not_exists(lastTicket) OR lastTicket <= servedTicket)";
-const NOBODY_WAITS_SINCE: &str =
-    " AND (attribute_not_exists(lastTicket) OR lastTicket <= servedTicket OR leaseEndsAt < :deserted)";
 const HELD_OR_WAITED_FOR: &str = " AND (attribute_not_exists(isReleased) OR lastTicket > servedTicket)";
 const OR_DEAD: &str = " OR leaseEndsAt < :trusted)";
 const ANY_ROW: &str = "attribute_exists(recordVersionNumber)";
@@ -78,30 +76,14 @@ pub(crate) fn mistaken(mut out: Expression, request: &Request) -> Expression {
             change(condition, NOT_FROZEN_OR_HELD, "");
             change(condition, NOT_FROZEN, "");
         }
-        (Mistake::ClaimIgnoresLine, Action::Claim { .. }) => change(condition, NOBODY_WAITS_SINCE, ""),
+        (Mistake::ClaimIgnoresLine, Action::Claim { .. }) => change(condition, NOBODY_WAITS, ""),
         (Mistake::DeadHolderIgnoresLine, Action::Claim { .. }) => {
-            let with_line = format!("{OR_DEAD}{NOBODY_WAITS_SINCE}");
-            change(condition, &with_line, &format!("{NOBODY_WAITS_SINCE}{OR_DEAD}"));
+            let with_line = format!("{OR_DEAD}{NOBODY_WAITS}");
+            change(condition, &with_line, &format!("{NOBODY_WAITS}{OR_DEAD}"));
         }
-        (Mistake::NoDesertedClause, Action::Claim { .. }) => change(condition, " OR leaseEndsAt < :deserted", ""),
         (Mistake::TakeoverIgnoresLine, Action::Take { .. }) => change(condition, NOBODY_WAITS, ""),
-        (Mistake::InTurnWhileHeld, Action::ClaimInTurn { .. }) => {
-            change(condition, " AND attribute_exists(isReleased) AND leaseEndsAt <= :now", "");
-        }
-        (Mistake::InTurnIgnoresWhenReleased, Action::ClaimInTurn { .. }) => {
-            change(condition, " AND leaseEndsAt <= :now", "");
-        }
-        (Mistake::InTurnOfAnyTicket, Action::ClaimInTurn { .. }) => {
-            change(condition, " AND servedTicket = :before", "");
-        }
-        (Mistake::TicketsOfLostCounters, Action::ClaimInTurn { .. }) => {
-            change(condition, " AND lastTicket >= :ticket", "");
-        }
         (Mistake::JoinOnFreeRowSleeps, Action::Join { .. }) => change(condition, HELD_OR_WAITED_FOR, ""),
-        (Mistake::PassedClaimServes, Action::ClaimInTurn { passed: true, .. }) => {
-            change(update, " REMOVE isReleased", ", servedTicket = :ticket REMOVE isReleased");
-        }
-        (Mistake::GrantServesNoTicket, Action::Take { .. } | Action::ClaimInTurn { .. }) => {
+        (Mistake::GrantServesNoTicket, Action::Take { .. }) => {
             change(update, ", servedTicket = :ticket", "");
         }
         (Mistake::FreezeOutOfOrder, Action::Freeze { .. } | Action::Thaw { .. }) => {

@@ -265,16 +265,16 @@ impl Ledger {
         }
     }
 
-    /// Somebody took a ticket.
-    pub(crate) fn joined(&mut self, before: Option<&Mark>, after: Option<&Mark>) {
+    /// Somebody took a ticket, or gave it up.
+    pub(crate) fn in_line(&mut self, before: Option<&Mark>, after: Option<&Mark>) {
         let expected = before.zip(after).map(|(before, after)| Mark {
             last_ticket: after.last_ticket,
             served_ticket: after.served_ticket,
-            last_sleeper: after.last_sleeper,
+            left: after.left.clone(),
             ..before.clone()
         });
         if expected.as_ref() != after {
-            self.violate(Invariant::OwnRowOnly, format!("a ticket made {after:?} of {before:?}"));
+            self.violate(Invariant::OwnRowOnly, format!("a place in line made {after:?} of {before:?}"));
         }
     }
 

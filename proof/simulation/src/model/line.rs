@@ -1,8 +1,7 @@
 //! The line of those who wait, in the model: where it begins, and what must hold of its tickets.
 //!
-//! The time of the model is too short for a line that nobody is in any more. So while the line is open, the lock is granted
-//! only to callers with tickets. A ticket that is not next is granted only when the lock has been free, or its holder dead,
-//! for a tick at least. How long exactly is left to the [simulation](crate::run()).
+//! While the line is open, a caller who is not next is granted the lock only when it has been free, or its holder dead, for a
+//! tick at least. How long exactly is left to the [simulation](crate::run()).
 
 use super::operations::instants;
 use super::sometimes::count;
@@ -10,6 +9,7 @@ use super::state::{Call, Message, Row, State};
 use super::{EPOCH, Happening, Lock, TICK};
 use lambda_lock_protocol::{Action, Item, Request, Value, schema};
 use stateright::Model;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,21 +35,30 @@ struct Ticket {
     call: u8,
 }
 
-/// The counters on a row.
-#[derive(Clone, Copy, Debug)]
+/// The counters on a row, and the tickets to be served whose callers have given up.
+#[derive(Clone, Debug)]
 pub(super) struct Counters {
     last: Option<u64>,
     served: Option<u64>,
+    left: BTreeSet<u64>,
 }
 
 impl Counters {
     pub(super) fn of(row: &Row) -> Self {
         let number = |name| row.item.as_ref().and_then(|row| number(row, name));
-        Self { last: number(schema::LAST_TICKET), served: number(schema::SERVED_TICKET) }
+        let left = match row.item.as_ref().and_then(|row| row.get(schema::LEFT_TICKETS)) {
+            Some(Value::S(left)) => left.as_str(),
+            _ => "",
+        };
+        let served = number(schema::SERVED_TICKET);
+        let left = left.split(' ').filter_map(|ticket| ticket.parse().ok());
+        Self { last: number(schema::LAST_TICKET), left: left.filter(|ticket| Some(*ticket) > served).collect(), served }
     }
 
-    fn is_open(self) -> bool {
-        self.last > self.served
+    /// How many come before this ticket.
+    fn ahead_of(&self, ticket: u64) -> usize {
+        let given = self.served.unwrap_or_default() + 1..ticket;
+        given.filter(|ticket| !self.left.contains(ticket)).count()
     }
 }
 
@@ -61,22 +70,16 @@ fn number(row: &Item, name: &str) -> Option<u64> {
 }
 
 impl Lock {
-    /// The lock is held, and its row tells for how long holders hold it. Of the two others, both are about to take tickets, one
-    /// has one, both have one, the second has just passed the first, none has begun and the lease is nearly over, or one has a
-    /// ticket from before the row was deleted.
+    /// The lock is held. Of the two others, both are about to take tickets, one
+    /// has one, both have one, the second has just passed the first, the first gives up, none has begun and the
+    /// lease is nearly over, or one has a ticket from before the row was deleted.
     pub(super) fn lines(&self) -> Vec<State> {
         let begins = |caller| Happening::Begins(caller, Call::Acquire(0));
         let held = [begins(HOLDER), Happening::Answered(0)];
         let mut state = self.after(State::new(), &held);
         state = self.after(state, &[Happening::Begins(HOLDER, Call::Release), Happening::Answered(0)]);
-        // Times so regular that a caller ahead is waited for no longer than a tick. The release is long past.
-        let known = [
-            (schema::ENDS, EPOCH),
-            (schema::LAST_TICKET, 1),
-            (schema::SERVED_TICKET, 1),
-            (schema::HELD_MILLIS, 100),
-            (schema::HELD_SPREAD, 15),
-        ];
+        // The release is long past.
+        let known = [(schema::ENDS, EPOCH), (schema::LAST_TICKET, 1), (schema::SERVED_TICKET, 1)];
         let tells = |state: &mut State| {
             for (name, number) in known {
                 if let Some(row) = &mut Arc::make_mut(&mut state.rows[0]).item {
@@ -95,6 +98,9 @@ impl Lock {
         let looks = [Happening::GoesOn(1), Happening::Answered(0)];
         let passed = [&released[..], &looks, &[Happening::Tick], &looks, &[Happening::Answered(0)]].concat();
         let passed = self.after(both.clone(), &passed);
+        // The time of the first is over.
+        let looks_of_first = [const { [Happening::GoesOn(0), Happening::Answered(0)] }; 4].concat();
+        let leaves = self.after(both.clone(), &looks_of_first);
         let ticks = [const { Happening::Tick }; 3];
         let late = self.after(state, &ticks);
         // As many tickets were served since then as were served before.
@@ -106,7 +112,7 @@ impl Lock {
         again = self.after(again, &held);
         again.line =
             Line { takeable_from: again.line.takeable_from, earlier: Some((0, again.calls[0])), ..Line::default() };
-        vec![about, one, both, passed, late, again]
+        vec![about, one, both, passed, leaves, late, again]
     }
 
     /// The state after these events. One that a known mistake makes impossible is left out.
@@ -128,7 +134,6 @@ impl Lock {
         message: &Message,
         request: &Request,
         before: Counters,
-        was_held: bool,
         heard: bool,
     ) {
         let row = state.row(&request.key);
@@ -142,21 +147,23 @@ impl Lock {
         }
         match &request.action {
             Action::Join { .. } => {
-                if !is_released || before.is_open() {
+                if !is_released || before.last > before.served {
                     self.joined(state, message, after, heard);
                 } else {
                     state.breaks("a ticket was given for a lock that is free");
                 }
             }
-            Action::Claim { .. } | Action::ClaimInTurn { .. } | Action::Take { .. } => {
-                if matches!(request.action, Action::ClaimInTurn { .. }) {
-                    count(&self.sometimes.in_turn);
-                    if was_held {
-                        state.breaks("a grant in turn while the lock is held");
-                    }
+            Action::Leave { ticket, .. } => {
+                count(&self.sometimes.left);
+                let of_call =
+                    |own: &Ticket| (own.number, own.caller, own.call) == (*ticket, message.caller, message.call);
+                if !state.line.tickets.iter().any(of_call)
+                    || !after.left.difference(&before.left).all(|one| one == ticket)
+                {
+                    state.breaks("the ticket of another was given up");
                 }
-                self.granted(state, message, before, after);
             }
+            Action::Claim { .. } | Action::Take { .. } => self.granted(state, message, &before, &after),
             _ if after.served != before.served => state.breaks("a ticket was served without a grant"),
             _ => {}
         }
@@ -166,7 +173,7 @@ impl Lock {
         let ends_at = (ends_in.as_millis() / TICK.as_millis()) as u8;
         state.line.takeable_from = match &request.action {
             Action::Release { .. } => state.line.takeable_from.min(state.now),
-            Action::Join { .. } => state.line.takeable_from,
+            Action::Join { .. } | Action::Leave { .. } => state.line.takeable_from,
             _ => ends_at,
         };
     }
@@ -189,16 +196,21 @@ impl Lock {
     }
 
     /// Checks a grant against the tickets of which callers were told.
-    fn granted(&self, state: &mut State, message: &Message, before: Counters, after: Counters) {
+    fn granted(&self, state: &mut State, message: &Message, before: &Counters, after: &Counters) {
         let of_call = |ticket: &&Ticket| (ticket.caller, ticket.call) == (message.caller, message.call);
         let own = state.line.tickets.iter().rfind(of_call).map(|ticket| ticket.number);
         let served = before.served.unwrap_or_default();
         if state.line.earlier == Some((message.caller, message.call)) {
             return;
         }
+        let free_for = state.now.saturating_sub(state.line.takeable_from);
         match own {
-            None if before.is_open() => state.breaks("a caller without a ticket was granted the lock before the line"),
-            None if after.served != before.served => state.breaks("a grant without a ticket served one"),
+            None if before.ahead_of(before.last.unwrap_or_default() + 1) > 0 && free_for < 1 => {
+                state.breaks("a caller without a ticket was granted the lock before the line");
+            }
+            None if before.last > before.served && after.served <= before.served => {
+                state.breaks("a grant without a ticket left the line as it was");
+            }
             None => {}
             Some(own) if own <= served => {
                 count(&self.sometimes.late_tickets);
@@ -210,9 +222,9 @@ impl Lock {
                 if after.served != Some(own) {
                     state.breaks("a grant by ticket did not serve its ticket");
                 }
-                if own > served + 1 {
+                if before.ahead_of(own) > 0 {
                     count(&self.sometimes.passed);
-                    if state.now <= state.line.takeable_from {
+                    if free_for < 1 {
                         state.breaks("a caller passed those ahead of it at once");
                     }
                 }

@@ -25,11 +25,11 @@ use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-/// The length of a tick of the abstract time.
-const TICK: Duration = Duration::from_millis(100);
+/// The length of a tick of the abstract time: as long as a free lock is left to one who is ahead in line.
+const TICK: Duration = Duration::from_millis(2_200);
 
 /// A lease of two ticks.
-const LEASE: Duration = Duration::from_millis(200);
+const LEASE: Duration = Duration::from_millis(4_400);
 
 const EPOCH: u64 = 1_800_000_000_000;
 

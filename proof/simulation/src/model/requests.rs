@@ -97,9 +97,9 @@ impl Lock {
         row.print = print_of(&sorted(&row.item));
         self.note(state, message.caller, request, before, (token, alive));
         if self.bounds.asking == Asking::InLine {
-            self.note_line(state, message, request, counters, alive, heard);
+            self.note_line(state, message, request, counters, heard);
         }
-        if !heard && matches!(request.action, Action::Claim { .. } | Action::ClaimInTurn { .. } | Action::Take { .. }) {
+        if !heard && matches!(request.action, Action::Claim { .. } | Action::Take { .. }) {
             count(&self.sometimes.ghosts);
         }
         Written::Applied(returned)
@@ -116,7 +116,7 @@ impl Lock {
     ) {
         let grant = |version: &str| version[..36].to_owned();
         match &request.action {
-            Action::Claim { .. } | Action::ClaimInTurn { .. } | Action::Take { .. } => {
+            Action::Claim { .. } | Action::Take { .. } => {
                 count(&self.sometimes.granted);
                 if alive {
                     count(&self.sometimes.takeovers);

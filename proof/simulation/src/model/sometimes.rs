@@ -36,8 +36,8 @@ pub(super) struct Sometimes {
     pub(super) lost_tickets: AtomicU64,
     /// Requests for a ticket that got two.
     pub(super) joined_twice: AtomicU64,
-    /// Grants by a Claim in turn.
-    pub(super) in_turn: AtomicU64,
+    /// Tickets that were given up.
+    pub(super) left: AtomicU64,
     /// Grants that passed a smaller ticket.
     pub(super) passed: AtomicU64,
     /// Grants to callers that had been passed.
@@ -63,7 +63,7 @@ impl Sometimes {
                 ("tickets", of(&self.tickets)),
                 ("tickets that nobody was told of", of(&self.lost_tickets)),
                 ("two tickets for one request", of(&self.joined_twice)),
-                ("granted in turn", of(&self.in_turn)),
+                ("tickets given up", of(&self.left)),
                 ("granted before a smaller ticket", of(&self.passed)),
                 ("granted with a ticket that was passed", of(&self.late_tickets)),
             ]);

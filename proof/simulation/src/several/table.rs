@@ -82,7 +82,7 @@ impl State {
             let key = self.index_of(&request.key);
             let row = self.rows.get(&request.key).cloned();
             self.say(|_| format!("  {} is written by process {process}, copy: {copy}", request.key));
-            if matches!(request.action, Action::Claim { .. } | Action::ClaimInTurn { .. } | Action::Take { .. }) {
+            if matches!(request.action, Action::Claim { .. } | Action::Take { .. }) {
                 self.ledger.granted(key, row.as_ref(), copy);
             }
             let now = self.now;

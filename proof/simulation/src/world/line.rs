@@ -8,12 +8,11 @@ use lambda_lock::Held;
 use std::time::Duration;
 
 const MILLI: Nanos = 1_000_000;
-/// For each caller ahead, a free lock is left to the line for longer than this: 30 ms and two pauses of 4 ms at least.
-const SLOT: Nanos = 36 * MILLI;
-/// After this time a free lock is anybody's. Clocks run at different rates.
-const DESERTED: Nanos = 1_900 * MILLI;
-/// While somebody in line sleeps between its calls, a free lock is left to those ahead for at least this time.
-const SLEEPERS_SLOT: Nanos = 1_425 * MILLI;
+/// For how long a free lock is left to this many who are ahead and have not given up, at least. Clocks run at different rates.
+fn grace(ahead: u64) -> Nanos {
+    let millis = if ahead == 0 { 0 } else { (1_500 + 500 * ahead).min(3_500) };
+    millis * MILLI / 100 * 95
+}
 
 /// A ticket that was given.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +31,6 @@ pub(crate) struct Line {
     tickets: Vec<Ticket>,
     /// Since when the lock is free, or its holder can be proven dead, at the earliest.
     takeable_since: Nanos,
-    /// The newest grant was possible only because nobody came for two seconds.
-    is_deserted: bool,
     /// The counters began again at this time. Order ends with the row.
     began: Nanos,
     /// A late copy has made the row anew. Somebody may have seen its version before, with other counters.
@@ -70,10 +67,23 @@ impl State {
                 self.ledger.violate(Invariant::TicketsInOrder, what);
             }
         }
-        let serves = before.is_some_and(|before| after.served_ticket > before.served_ticket);
-        if kind == Kind::Release && serves && !self.lines[written.key].is_deserted && self.has_order() {
-            let what = format!("a release served those who wait: {before:?} became {after:?}");
+        let serves = before
+            .is_some_and(|before| after.served_ticket.unwrap_or_default() > before.served_ticket.unwrap_or_default());
+        let may_serve = kind == Kind::Take && !self.ledger.calls[written.call].out_of_turn;
+        if serves && !may_serve && self.has_order() {
+            let what = format!("{kind:?} served those who wait: {before:?} became {after:?}");
             self.ledger.violate(Invariant::TicketsInOrder, what);
+        }
+        // A ticket from before the counters began again may fit them, and nobody can tell.
+        let is_of_before = self.ledger.calls[written.call].started < self.lines[written.key].began;
+        if let Some(before) = before.filter(|_| self.has_order() && !is_of_before) {
+            let own = self.lines[written.key].tickets.iter().filter(|ticket| ticket.call == written.call);
+            let own: Vec<_> = own.map(|ticket| ticket.number).collect();
+            let mut newly = after.left.difference(&before.left);
+            if !newly.all(|ticket| kind == Kind::Leave && own.contains(ticket)) {
+                let what = format!("{kind:?} of {own:?} gave up the tickets of others: {before:?} became {after:?}");
+                self.ledger.violate(Invariant::TicketsInOrder, what);
+            }
         }
         // By the wall clock, or by an observation.
         let ends_at = Duration::from_millis(after.ends_at_ms.unwrap_or_default()).saturating_sub(EPOCH);
@@ -88,13 +98,13 @@ impl State {
                 }
                 self.ledger.counts.tickets += 1;
             }
-            Kind::Claim | Kind::ClaimInTurn | Kind::Take => {
+            Kind::Leave => self.ledger.counts.left += 1,
+            Kind::Claim | Kind::Take => {
                 if let Some(before) = before {
                     self.passes_nobody(kind, written, before, after);
                 }
                 let line = &mut self.lines[written.key];
                 line.takeable_since = over;
-                line.is_deserted = kind == Kind::Claim && !self.ledger.calls[written.call].out_of_turn;
             }
             Kind::Renew if !after.released => line.takeable_since = over,
             _ if after.released => line.takeable_since = line.takeable_since.min(written.begun),
@@ -116,8 +126,8 @@ impl State {
         }
     }
 
-    /// Checks the refusal of a free lock: a line that nobody is in refuses nobody for longer than 2 s and the difference of the
-    /// clocks, or 4 s where no wall clock counts.
+    /// Checks the refusal of a free lock: a line that nobody is in refuses nobody for longer than 3.5 s and the difference of the
+    /// clocks, or 5.5 s where no wall clock counts.
     pub(crate) fn left_to_nobody(&mut self, call: CallId, held: &Held, shown: Option<&Mark>) {
         // Who has a ticket leaves the lock to those ahead.
         let has_ticket = self.lines.iter().flat_map(|line| &line.tickets).any(|ticket| ticket.call == call);
@@ -128,7 +138,7 @@ impl State {
         }
         let clocks = nanos(self.plan.skew * 2).max(2_000 * MILLI);
         let released = Duration::from_millis(shown.ends_at_ms.unwrap_or_default()).saturating_sub(EPOCH);
-        let bound = nanos(released) + 2_100 * MILLI + clocks + nanos(self.plan.skew * 2);
+        let bound = nanos(released) + 3_600 * MILLI + clocks + nanos(self.plan.skew * 2);
         if call.started > bound {
             let what = format!("refused as {held:?}, {} ms too late", (call.started - bound) / MILLI);
             self.ledger.violate(Invariant::TakesWhatItMay, what);
@@ -145,7 +155,7 @@ impl State {
         let shown = shown.filter(|shown| shown.released && !shown.frozen && shown.own.is_some());
         let may_come = own.zip(shown).is_some_and(|(own, shown)| {
             shown.last_ticket >= Some(own.number)
-                && shown.served_ticket.is_some_and(|served| own.number <= served.saturating_add(1))
+                && shown.served_ticket.is_some_and(|served| ahead_of(own.number, served, shown) == 0)
         });
         self.ledger.calls[call].may_come = may_come;
     }
@@ -153,6 +163,9 @@ impl State {
     /// A call whose turn it is sends a request. Nobody else hands the lock over, so it must ask for it.
     pub(super) fn comes_when_it_may(&mut self, call: CallId, kind: Kind) {
         let call = &mut self.ledger.calls[call];
+        if kind == Kind::Leave {
+            return;
+        }
         let may_come = std::mem::take(&mut call.may_come);
         // A refusal without the row may cost a place in line.
         if may_come && matches!(kind, Kind::Peek | Kind::Join) && call.disturbed.is_none() && !call.faulted {
@@ -190,7 +203,7 @@ impl State {
         let free_for = written.now.saturating_sub(line.takeable_since);
         let has_ticket = line.tickets.iter().any(|ticket| ticket.call == written.call);
         let waiting = before.last_ticket > before.served_ticket;
-        if kind == Kind::Claim && waiting && free_for < DESERTED {
+        if kind == Kind::Claim && waiting {
             let what = format!("a Claim passed the line after {} ms: {before:?} became {after:?}", free_for / MILLI);
             self.ledger.violate(Invariant::InTurn, what);
             return;
@@ -205,7 +218,6 @@ impl State {
         let own = own.map(|ticket| ticket.number).filter(|number| *number <= before.last_ticket.unwrap_or_default());
         // A caller that was told of no row has no ticket any more.
         let own = own.filter(|_| kind != Kind::Claim);
-        self.ledger.counts.in_turn += u64::from(kind == Kind::ClaimInTurn);
         // A refusal without the row may have cost the caller its place in line.
         if own.is_some_and(|own| own > served) && after.served_ticket != own && !call.faulted {
             let what = format!("{kind:?} with ticket {own:?} made {after:?} of {before:?}");
@@ -216,6 +228,7 @@ impl State {
         if own.is_some_and(|own| own <= served) {
             return;
         }
+        self.ledger.counts.in_turn += u64::from(own.is_some());
         let waits = |ticket: &&Ticket| {
             let call = &self.ledger.calls[ticket.call];
             let is_undisturbed = call.disturbed.is_none() && !call.faulted;
@@ -223,15 +236,15 @@ impl State {
             let waits = call.ended == Ended::Running || process.ticket == Some((ticket.number, ticket.call));
             is_undisturbed && waits && process.alive && self.slots[ticket.slot].heard && ticket.call != written.call
         };
-        let smaller = |ticket: &&Ticket| ticket.number > served && own.is_none_or(|own| ticket.number < own);
-        let Some(passed) = line.tickets.iter().filter(smaller).find(waits).copied() else { return };
-        let allowed = match own {
-            Some(own) => {
-                let least = if before.last_sleeper > Some(served) { SLEEPERS_SLOT } else { 0 };
-                SLOT.saturating_mul(own - served - 1).max(least).min(DESERTED)
-            }
-            None => DESERTED,
+        let smaller = |ticket: &&Ticket| {
+            let is_ahead = ticket.number > served && own.is_none_or(|own| ticket.number < own);
+            is_ahead && !before.left.contains(&ticket.number)
         };
+        let Some(passed) = line.tickets.iter().filter(smaller).find(waits).copied() else { return };
+        // Somebody may have joined, or given up, since the call looked.
+        let seen = call.shown.as_ref().filter(|shown| shown.own == before.own).unwrap_or(before);
+        let last = seen.last_ticket.unwrap_or_default();
+        let allowed = grace(ahead_of(own.unwrap_or(last + 1), served, seen));
         self.ledger.counts.passed += 1;
         if free_for < allowed {
             let what = format!(
@@ -243,4 +256,10 @@ impl State {
             self.ledger.violate(Invariant::InTurn, what);
         }
     }
+}
+
+/// How many of those ahead of this ticket have not given up.
+fn ahead_of(ticket: u64, served: u64, shown: &Mark) -> u64 {
+    let left = shown.left.range(..ticket).count() as u64;
+    ticket.saturating_sub(served).saturating_sub(1).saturating_sub(left)
 }

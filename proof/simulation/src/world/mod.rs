@@ -247,10 +247,10 @@ impl State {
         // One poll with its jitter, and some requests.
         let polls = Duration::from_millis(280) + self.plan.latency * 8;
         let Some(mark) = self.mark(key) else { return polls };
-        // Those who seem to be in line are left the lock for 2 s.
+        // Those who seem to be in line are left the lock for 3.5 s.
         let has_line = mark.last_ticket > mark.served_ticket;
         let polls =
-            if has_line { polls * 2 + Duration::from_millis(2_100).mul_f64(1.05) + self.plan.skew * 2 } else { polls };
+            if has_line { polls * 2 + Duration::from_millis(3_500).mul_f64(1.05) + self.plan.skew * 2 } else { polls };
         if self.plan.clocks.beyond_bounds && (has_line || !mark.released) {
             return Duration::MAX;
         }

@@ -85,7 +85,7 @@ impl State {
     fn has_a_fault(&mut self, call: CallId, kind: Kind) {
         let call = &mut self.ledger.calls[call];
         call.faulted = true;
-        call.unclear |= kind != Kind::Join;
+        call.unclear |= !matches!(kind, Kind::Join | Kind::Leave);
     }
 
     fn fate(&mut self, id: ProcessId, now: Nanos, write: bool) -> Fate {
@@ -285,8 +285,8 @@ impl State {
         }
         let after = self.mark(key);
         self.is_in_order(message.request.kind, written, before, after.as_ref());
-        if message.request.kind == Kind::Join {
-            self.ledger.joined(before, after.as_ref());
+        if matches!(message.request.kind, Kind::Join | Kind::Leave) {
+            self.ledger.in_line(before, after.as_ref());
         } else {
             self.ledger.applied(&self.plan, written, before, after.as_ref());
         }
@@ -315,7 +315,7 @@ impl State {
             return;
         }
         let call = &self.ledger.calls[self.slots[message.slot].call];
-        let grants = matches!(message.request.kind, Kind::Claim | Kind::ClaimInTurn | Kind::Take);
+        let grants = matches!(message.request.kind, Kind::Claim | Kind::Take);
         // To reclaim a saved lock keeps what its grant has given.
         let reclaims = matches!(call.kind, CallKind::Acquire { reclaims: Reclaims::Grant(_), .. });
         let expected = if grants && !reclaims { call.attributes.clone() } else { before.clone() };
@@ -333,7 +333,7 @@ impl State {
         let kind = message.request.kind;
         let asked = matches!(
             (&call.kind, kind),
-            (CallKind::Acquire { .. }, Kind::Claim | Kind::ClaimInTurn | Kind::Take)
+            (CallKind::Acquire { .. }, Kind::Claim | Kind::Take)
                 | (CallKind::Release { .. }, Kind::Release)
                 | (CallKind::Hold(..), Kind::Renew)
         ) && message.request.transaction.is_some() == call.commits;
@@ -357,7 +357,7 @@ impl State {
             self.ledger.violate(Invariant::DataIsKept, what);
         }
         // A ticket and a break change no TTL.
-        if kind == Kind::Join || breaks {
+        if matches!(kind, Kind::Join | Kind::Leave) || breaks {
             return;
         }
         if frozen && self.plan.ttl && expires.is_some() {
@@ -389,6 +389,8 @@ impl State {
         self.slots[slot].means = told.then_some(means);
         let kind = self.ledger.calls.get(self.slots[slot].call).map(|call| &call.kind);
         let row = match &answer {
+            // Nothing follows from it any more.
+            _ if sent == Kind::Leave => None,
             Answer::Refused(row) | Answer::Found(row) => Some(row.as_ref()),
             Answer::Applied(row) if sent == Kind::Join => Some(Some(row)),
             _ => None,

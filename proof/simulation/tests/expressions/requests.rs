@@ -3,9 +3,8 @@
 use crate::writes::{self, Write};
 use fastrand::Rng;
 use lambda_lock_protocol::{
-    Action, AttributesChange, DataChange, Dialect, EarlierNames, FrozenRow, Grant, HoldTimes, Item, Lease, LineRule,
-    LineUpdate, LockKey, NewGrant, NextToken, OnceClaim, Request, Scope, Stamp, StoredOutcome, TransactionId, Value,
-    Version,
+    Action, AttributesChange, DataChange, Dialect, EarlierNames, FrozenRow, Grant, Item, Lease, LineRule, LockKey,
+    NewGrant, NextToken, OnceClaim, Request, Scope, Stamp, StoredOutcome, TransactionId, Value, Version,
 };
 use std::time::Duration;
 
@@ -23,8 +22,8 @@ impl Operation {
         let action = match &self.request.action {
             Action::Claim { grant, .. } => claimed("claim", grant),
             Action::Take { grant, .. } => claimed("take", grant),
-            Action::ClaimInTurn { .. } => "claim in turn",
             Action::Join { .. } => "join",
+            Action::Leave { .. } => "leave",
             Action::Renew { .. } => "renew",
             Action::Release { .. } => "release",
             Action::Break { .. } => "break",
@@ -111,8 +110,6 @@ impl Sequence {
             current.stamp = current.stamp.max(own.stamp);
         }
         let keep = self.once.then(|| keep(rng));
-        let times = HoldTimes { mean: millis(rng), spread: millis(rng) };
-        let serves = rng.bool().then(|| rng.u64(..4));
         // Few operations make sense without a row.
         let choice = if row.is_none() && rng.u8(..4) > 0 { [0, 0, 0, 16][rng.usize(..4)] } else { rng.u8(..21) };
         match choice {
@@ -120,10 +117,11 @@ impl Sequence {
                 seen: seen.unwrap_or_else(|| version(rng).to_string()),
                 held: rng.bool(),
                 reclaims: rng.bool(),
-                line: match rng.u8(..3) {
+                line: match rng.u8(..4) {
                     0 => LineRule::Ignored,
                     1 => LineRule::NobodyWaits,
-                    _ => LineRule::Serves(rng.u64(..4)),
+                    2 => LineRule::Ends(rng.u64(..4)),
+                    _ => LineRule::Serves { ticket: rng.u64(..4), left: rng.bool().then(|| left(rng)) },
                 },
                 token: if rng.bool() { NextToken::FromRow } else { NextToken::Exactly(rng.u64(1000..1008)) },
                 names: if rng.bool() { EarlierNames::Seen(text(row, "attributeNames")) } else { EarlierNames::Unseen },
@@ -150,7 +148,6 @@ impl Sequence {
                 ends_at_ms: rng.u64(1000..1010),
                 data: data(rng),
                 keep,
-                line: rng.bool().then_some(LineUpdate { times, serves }),
                 returns_row: rng.bool(),
             },
             11..13 => Action::Fence { grant: current.grant, token },
@@ -179,14 +176,14 @@ impl Sequence {
             17 if !self.once => Action::Join { sleeps: rng.bool() },
             18..21 if !self.once => {
                 let served = text(row, "servedTicket").and_then(|served| served.parse().ok()).unwrap_or(0);
-                let passed = rng.u8(..3) == 0;
-                Action::ClaimInTurn { grant: self.grant(rng), ticket: served + u64::from(rng.u8(..4) > 0), passed }
+                let seen = text(row, "leftTickets").filter(|_| rng.u8(..8) > 0);
+                Action::Leave { ticket: served + u64::from(rng.u8(..4) > 0), seen, then: left(rng) }
             }
             13 => Action::Delete { scope: scope(seen, current, token, rng) },
             _ => Action::Claim {
                 grant: self.grant(rng),
                 trusted: rng.bool().then(|| rng.u64(1000..1010)),
-                deserted: rng.bool().then(|| rng.u64(1000..1010)),
+                looks_at_line: rng.bool(),
                 token: NextToken::FromRow,
             },
         }
@@ -217,6 +214,11 @@ fn text(row: Option<&Item>, name: &str) -> Option<String> {
         Value::S(text) | Value::N(text) => Some(text.clone()),
         _ => None,
     }
+}
+
+/// Of those who have given up, or nobody.
+fn left(rng: &mut Rng) -> String {
+    ["", "1", "1 2", "3"][rng.usize(..4)].to_owned()
 }
 
 fn scope(seen: Option<String>, current: Version, token: u64, rng: &mut Rng) -> Scope {

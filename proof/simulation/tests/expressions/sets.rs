@@ -116,7 +116,7 @@ impl Sets {
             let mut requests = std::iter::repeat_with(|| {
                 let action = match lock.action(row, rng) {
                     Action::Claim { grant, trusted, .. } => {
-                        Action::Claim { grant, trusted, deserted: None, token: NextToken::Larger(common) }
+                        Action::Claim { grant, trusted, looks_at_line: false, token: NextToken::Larger(common) }
                     }
                     Action::Take { grant, seen, held, reclaims, names, .. } => {
                         let (line, token) = (LineRule::Ignored, NextToken::Larger(common));
