@@ -29,7 +29,7 @@ use std::time::Duration;
 /// cold start.
 const GRACE: Duration = Duration::from_millis(1_500);
 /// So much longer for each of them. The time counts from a caller's first look at the free lock, and the next ones come at most so
-/// much later than each other: nobody who looks passes another who does.
+/// much later than each other, and a round trip: so those who look seldom pass each other.
 const GRACE_FOR_EACH: Duration = Duration::from_millis(500);
 /// Nobody leaves it for longer, however many are ahead.
 const MAX_GRACE: Duration = Duration::from_millis(3_500);
