@@ -186,5 +186,5 @@ function attributes(item) {
 function fromSdk(value) {
   const [[kind, val]] = Object.entries(value);
   // For other types than these, a lock needs only the name of the type.
-  return 'SNB'.includes(kind) ? { tag: kind.toLowerCase(), val } : { tag: 'other', val: kind };
+  return ['S', 'N', 'B', 'NS'].includes(kind) ? { tag: kind.toLowerCase(), val } : { tag: 'other', val: kind };
 }

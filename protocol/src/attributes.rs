@@ -32,7 +32,7 @@ impl Attribute {
         match value {
             Value::S(text) => Some(Attribute::Text(text.clone())),
             Value::N(number) => Some(Attribute::Number(number.clone())),
-            Value::B(_) | Value::Other(_) => None,
+            Value::B(_) | Value::Ns(_) | Value::Other(_) => None,
         }
     }
 

@@ -35,7 +35,8 @@ impl Instants {
         self.monotonic_since(earlier).min(self.wall_since(earlier))
     }
 
-    fn monotonic_since(self, earlier: Instants) -> Duration {
+    /// How much time has passed on the monotonic clock.
+    pub(crate) fn monotonic_since(self, earlier: Instants) -> Duration {
         self.monotonic.saturating_sub(earlier.monotonic)
     }
 

@@ -36,7 +36,7 @@
 //! | `freezeChangedAt` | N | us | when it was last frozen or thawed, in epoch milliseconds; grows with each of them |
 //! | `lastTicket`, `servedTicket` | N | us | the last ticket that was given to a caller who waits in line, and the last one that was served; absent where nobody ever waited in line |
 //! | `lastSleeper` | N | us | the last ticket of a caller that sleeps between its calls; absent where nobody ever did |
-//! | `leftTickets` | S | us | the tickets whose callers have given up, with blanks between them; absent where nobody did |
+//! | `leftTickets` | NS | us | the tickets whose callers have given up, a hundred at most; absent where nobody did |
 //! | additional attributes, up to 20 | S, N | all | what the caller of a grant put there for readers; they stay until the next grant |
 //! | `attributeNames` | S | us | the names of those that we wrote, sorted and with commas between them; absent where there are none |
 //! | TTL attribute (opt-in, name configurable) | N | us | epoch seconds; housekeeping of idle rows, never part of a decision. A text while the lock is frozen, so that DynamoDB does not delete the row. `expiresAt` is removed by clients that have another one or none |

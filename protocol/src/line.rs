@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 /// So many tickets are listed as given up. Who gives up beyond that is passed like one that is gone.
-const MAX_LEFT: usize = 100;
+pub(crate) const MAX_LEFT: u64 = 100;
 
 /// The tickets of a lock's line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +17,8 @@ pub struct Line {
     pub served: Option<u64>,
     /// The last ticket of a caller that sleeps until it is woken.
     pub sleeper: Option<u64>,
-    /// The tickets whose callers have given up, as the row lists them.
-    pub left: Option<String>,
+    /// The tickets whose callers have given up, as the row lists them. Some may be over.
+    pub left: BTreeSet<u64>,
 }
 
 impl Line {
@@ -29,8 +29,8 @@ impl Line {
             _ => None,
         };
         let left = match row.get(schema::LEFT_TICKETS) {
-            Some(Value::S(left)) => Some(left.clone()),
-            _ => None,
+            Some(Value::Ns(left)) => left.iter().filter_map(|ticket| ticket.parse().ok()).collect(),
+            _ => BTreeSet::new(),
         };
         let (served, sleeper) = (number(schema::SERVED_TICKET), number(schema::LAST_SLEEPER));
         Some(Self { last: number(schema::LAST_TICKET)?, served, sleeper, left })
@@ -51,7 +51,9 @@ impl Line {
         match self.served {
             // A Claim is refused where a counter is missing.
             None => self.last.max(1),
-            Some(served) => self.last.saturating_sub(served).saturating_sub(self.left().len() as u64),
+            Some(served) => {
+                self.last.saturating_sub(served).saturating_sub(self.left_before(self.last.saturating_add(1)))
+            }
         }
     }
 
@@ -59,7 +61,7 @@ impl Line {
     /// may be awake or gone, to the last one that sleeps.
     pub fn to_wake(&self) -> Option<RangeInclusive<u64>> {
         let next = self.served.unwrap_or(0).saturating_add(1);
-        self.sleeper.filter(|last| self.is_open() && *last >= next).map(|last| next..=last)
+        self.sleeper.filter(|last| self.is_open() && *last >= next).map(|last| next..=last.min(self.last))
     }
 
     /// Whether a free lock is this ticket's before all others'. So it is for one that was passed, and for one that means
@@ -76,31 +78,18 @@ impl Line {
     /// How many come before this ticket. Zero for one that was passed: its caller may come at any release.
     pub(super) fn ahead_of(&self, ticket: u64) -> u32 {
         let given = ticket.saturating_sub(self.served.unwrap_or(0)).saturating_sub(1);
-        let left = self.left().range(..ticket).count() as u64;
-        u32::try_from(given.saturating_sub(left)).unwrap_or(u32::MAX)
+        u32::try_from(given.saturating_sub(self.left_before(ticket))).unwrap_or(u32::MAX)
     }
 
-    /// What the row is to list once this ticket is given up too. `None` where there is no room for it.
-    pub(super) fn left_with(&self, ticket: u64) -> Option<String> {
-        let mut left = self.left();
-        left.insert(ticket);
-        (left.len() <= MAX_LEFT).then(|| listed(left))
+    /// The tickets that the row need not list any more once this one is served.
+    pub(super) fn over_with(&self, ticket: u64) -> Vec<u64> {
+        self.left.range(..=ticket).copied().collect()
     }
 
-    /// What the row is to list once this ticket is served, where it has a list.
-    pub(super) fn left_behind(&self, ticket: u64) -> Option<String> {
-        self.left.as_ref().map(|_| listed(self.left().split_off(&ticket.saturating_add(1))))
+    /// How many before this ticket have given up and were not passed.
+    fn left_before(&self, ticket: u64) -> u64 {
+        self.left.range(..ticket).filter(|ticket| self.has(**ticket)).count() as u64
     }
-
-    /// The tickets of those who have given up and were not passed.
-    fn left(&self) -> BTreeSet<u64> {
-        let listed = self.left.as_deref().unwrap_or_default().split(' ');
-        listed.filter_map(|ticket| ticket.parse().ok()).filter(|ticket| self.has(*ticket)).take(MAX_LEFT).collect()
-    }
-}
-
-fn listed(tickets: BTreeSet<u64>) -> String {
-    tickets.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -109,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_ticket_that_was_passed_has_nobody_ahead() {
-        let line = |last, served, sleeper| Line { last, served, sleeper, left: None };
+        let line = |last, served, sleeper| Line { last, served, sleeper, left: BTreeSet::new() };
         let some = line(9, Some(4), None);
         assert_eq!([3, 4, 5, 6, 9].map(|ticket| some.ahead_of(ticket)), [0, 0, 0, 1, 4]);
         assert_eq!((some.waiting(), line(9, Some(9), Some(9)).is_open()), (5, false));
@@ -127,37 +116,33 @@ mod tests {
             // The row was written by hand: nobody is in line.
             (4, Some(4), Some(7), None),
         ] {
-            let line = Line { last, served, sleeper, left: None };
+            let line = Line { last, served, sleeper, left: BTreeSet::new() };
             assert_eq!(line.to_wake(), to_wake, "{line:?}");
         }
     }
 
     #[test]
     fn who_has_given_up_is_not_waited_for_whatever_else_the_row_lists() {
-        let line = |left: &str| Line { last: 9, served: Some(4), sleeper: None, left: Some(left.to_owned()) };
+        let row = |left: Value| {
+            let number = |number: u64| Value::N(number.to_string());
+            let line =
+                [(schema::LAST_TICKET, number(9)), (schema::SERVED_TICKET, number(4)), (schema::LEFT_TICKETS, left)];
+            line.map(|(name, value)| (name.to_owned(), value)).into_iter().collect::<Item>()
+        };
+        let listed = |left: &[&str]| Value::Ns(left.iter().map(|ticket| (*ticket).to_owned()).collect());
         for (left, waiting, ahead_of_the_last) in [
-            ("6 8", 3, 2),
-            ("9", 4, 4),
-            ("5 6 7 8 9", 0, 0),
-            // Served, never given, twice, or no tickets.
-            ("3 4 10 99999999999999999999 6 6 -7 x  8,9", 4, 3),
-            ("", 5, 4),
+            (listed(&["8", "6"]), 3, 2),
+            (listed(&["9"]), 4, 4),
+            (listed(&["5", "6", "7", "8", "9"]), 0, 0),
+            // Served, never given, or no tickets.
+            (listed(&["3", "4", "10", "99999999999999999999", "6", "-7", "6.5", "1e1"]), 4, 3),
+            (Value::S("5 6".to_owned()), 5, 4),
         ] {
-            let line = line(left);
-            assert_eq!((line.waiting(), line.ahead_of(9)), (waiting, ahead_of_the_last), "{left}");
+            let line = Line::of_row(&row(left.clone())).unwrap();
+            assert_eq!((line.waiting(), line.ahead_of(9)), (waiting, ahead_of_the_last), "{left:?}");
             assert!(line.has_tickets());
         }
-        assert_eq!(line("8 3 6 x").left_with(7).as_deref(), Some("6 7 8"));
-        let behind = [5, 6, 8].map(|ticket| line("8 6").left_behind(ticket));
-        assert_eq!(behind, ["6 8", "8", ""].map(|left| Some(left.to_owned())));
-    }
-
-    #[test]
-    fn the_list_of_those_who_have_given_up_has_an_end() {
-        let left = (1..=100).map(|ticket: u64| ticket.to_string()).collect::<Vec<_>>().join(" ");
-        let line = Line { last: 200, served: Some(0), sleeper: None, left: Some(left.clone()) };
-        assert_eq!([line.left_with(150), line.left_with(100)], [None, Some(left.clone())]);
-        let longer = Line { left: Some(format!("{left} 101 102")), ..line };
-        assert_eq!((longer.waiting(), longer.left_with(103)), (100, None));
+        let line = Line::of_row(&row(listed(&["8", "3", "6"]))).unwrap();
+        assert_eq!([5, 6, 8].map(|ticket| line.over_with(ticket)), [vec![3], vec![3, 6], vec![3, 6, 8]]);
     }
 }

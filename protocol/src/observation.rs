@@ -1,7 +1,7 @@
 //! Decides when a holder is dead: when its version did not change for a whole lease, or when the end that it wrote is
 //! long past.
 
-use super::clock_bounds::ClockBounds;
+use super::clock_bounds::{ClockBounds, DEFAULT_SKEW};
 use super::instants::{Instants, millis_rounded_up};
 use super::port::Now;
 use super::record::Record;
@@ -92,8 +92,8 @@ pub(crate) struct HolderWatch {
     /// Read after the first response that showed this version. Time before that does not count.
     since: Instants,
     carried: Duration,
-    /// Read after the first response that showed this version free. A release keeps the version.
-    free_since: Option<Instants>,
+    /// Read after the first response that showed the row as it is now: a release, a freeze and a thaw keep the version.
+    like_this_since: Instants,
 }
 
 impl HolderWatch {
@@ -104,14 +104,15 @@ impl HolderWatch {
         earlier: Option<HolderWatch>,
         carried: Option<&Observation>,
     ) -> Self {
-        let is_free = record.released && record.freeze_reason.is_none();
         if let Some(earlier) = earlier.filter(|watch| watch.record.version == record.version) {
-            let free_since = is_free.then(|| earlier.free_since.unwrap_or(after));
-            return Self { record, free_since, ..earlier };
+            let state = |record: &Record| (record.released, record.freeze_reason.is_some(), record.freeze_changed_at);
+            let is_like_then = state(&earlier.record) == state(&record);
+            let like_this_since = if is_like_then { earlier.like_this_since } else { after };
+            return Self { record, like_this_since, ..earlier };
         }
         let carried = carried.filter(|seen| seen.version == record.version);
         let carried = carried.map_or(Duration::ZERO, Observation::unchanged_for);
-        Self { record, since: after, carried, free_since: is_free.then_some(after) }
+        Self { record, since: after, carried, like_this_since: after }
     }
 
     pub(crate) fn record(&self) -> &Record {
@@ -138,18 +139,25 @@ impl HolderWatch {
         if self.record.freeze_reason.is_some() { dead_in.max(FROZEN) } else { dead_in }
     }
 
-    /// For how long this caller knows that the lock is free, or that its holder is dead.
+    /// For how long this caller knows that the lock is free, or that its holder is dead, and that it is not frozen. Nothing but the
+    /// order of those in line depends on it.
     pub(crate) fn takeable_for(&self, now: &Now, clock_bounds: &ClockBounds) -> Duration {
+        let like_this_for = now.instants.monotonic_since(self.like_this_since);
         if self.record.released {
             // Nobody holds it. So a wall clock that was set back must not make it wait.
-            return self
-                .free_since
-                .map_or(Duration::ZERO, |since| now.instants.monotonic.saturating_sub(since.monotonic));
+            return like_this_for;
         }
         let lease = clock_bounds.stretched(self.record.lease.duration());
         let observed = self.unchanged_for(now.instants).saturating_sub(lease);
-        let by_wall_clock = self.dead_from(now, clock_bounds).map_or(0, |from| now.wall.millis.saturating_sub(from));
-        observed.max(Duration::from_millis(by_wall_clock))
+        let by_wall_clock = self.dead_from(now, clock_bounds).map_or(Duration::ZERO, |from| now.wall.since(from));
+        let dead_for = observed.max(by_wall_clock);
+        match self.record.freeze_changed_at {
+            Some(thawed_at) => {
+                let skew = millis_rounded_up(clock_bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW));
+                dead_for.min(like_this_for.max(now.wall.since(thawed_at.saturating_add(skew))))
+            }
+            None => dead_for,
+        }
     }
 
     /// How long until `leaseEndsAt + max_clock_skew < now`. `None` where the wall clock proves nothing.

@@ -65,13 +65,7 @@ pub enum Action {
         sleeps: bool,
     },
     /// `UpdateItem`: says that the caller with this ticket has given up.
-    Leave {
-        ticket: u64,
-        /// Whose tickets the row lists as given up, as it was seen.
-        seen: Option<String>,
-        /// What it is to list then.
-        then: String,
-    },
+    Leave { ticket: u64 },
     /// `UpdateItem`: takes over exactly the version that was seen to be free or dead.
     Take {
         grant: NewGrant,
@@ -195,8 +189,8 @@ pub enum LineRule {
     /// It serves this ticket.
     Serves {
         ticket: u64,
-        /// The tickets behind it whose callers have given up. `None` leaves the list of the row alone.
-        left: Option<String>,
+        /// The tickets that the row need not list any more: their callers have given up, and this one comes after them.
+        over: Vec<u64>,
     },
 }
 

@@ -37,7 +37,7 @@ pub const LAST_TICKET: &str = "lastTicket";
 pub const SERVED_TICKET: &str = "servedTicket";
 /// The last ticket of a caller that sleeps until it is woken.
 pub const LAST_SLEEPER: &str = "lastSleeper";
-/// The tickets whose callers have given up, with blanks between them.
+/// The set of the tickets whose callers have given up.
 pub const LEFT_TICKETS: &str = "leftTickets";
 /// What rows had before, to say for how long holders hold the lock. Whoever takes a ticket removes it.
 pub const FORMER: [&str; 2] = ["heldMillis", "heldSpread"];

@@ -7,6 +7,8 @@ pub enum Value {
     /// A number, as DynamoDB's decimal text.
     N(String),
     B(Vec<u8>),
+    /// A set of numbers, each as DynamoDB's decimal text, in no particular order.
+    Ns(Vec<String>),
     /// Any other type, by DynamoDB's name for it (`M`, `L`, `BOOL`, …).
     Other(&'static str),
 }
@@ -18,6 +20,7 @@ impl Value {
             Value::S(_) => "S",
             Value::N(_) => "N",
             Value::B(_) => "B",
+            Value::Ns(_) => "NS",
             Value::Other(name) => name,
         }
     }

@@ -31,6 +31,7 @@ fn attribute_value(value: Value) -> AttributeValue {
         Value::S(text) => AttributeValue::S(text),
         Value::N(number) => AttributeValue::N(number),
         Value::B(bytes) => AttributeValue::B(Blob::new(bytes)),
+        Value::Ns(numbers) => AttributeValue::Ns(numbers),
         // Only ever read, never written.
         Value::Other(_) => AttributeValue::Null(true),
     }
@@ -45,12 +46,12 @@ fn value(attribute: AttributeValue) -> Value {
         AttributeValue::S(text) => Value::S(text),
         AttributeValue::N(number) => Value::N(number),
         AttributeValue::B(bytes) => Value::B(bytes.into_inner()),
+        AttributeValue::Ns(numbers) => Value::Ns(numbers),
         AttributeValue::Bool(_) => Value::Other("BOOL"),
         AttributeValue::Null(_) => Value::Other("NULL"),
         AttributeValue::L(_) => Value::Other("L"),
         AttributeValue::M(_) => Value::Other("M"),
         AttributeValue::Ss(_) => Value::Other("SS"),
-        AttributeValue::Ns(_) => Value::Other("NS"),
         AttributeValue::Bs(_) => Value::Other("BS"),
         _ => Value::Other("of an unknown type"),
     }

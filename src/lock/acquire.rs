@@ -412,7 +412,7 @@ impl<Mode: NewHolder> AcquireRequest<'_, Mode> {
 
 impl Acquire<'_> {
     /// Waits in line from the first look that finds the lock held. Default: a caller takes its ticket when two looks in a row
-    /// find the same grant held, or when it has waited for a second. Before that, whoever looks first after a release is granted
+    /// show the same grant, or when it has waited for a second. Before that, whoever looks first after a release is granted
     /// the lock. Either way it takes a ticket only if it has a second left to wait.
     ///
     /// Who waits in line is granted the lock in the order of tickets. A free lock is left to those ahead for one and a half
@@ -429,11 +429,10 @@ impl Acquire<'_> {
     ///
     /// # Requests
     /// One more write (`dynamodb:UpdateItem`) for the ticket, where the lock is held. A call that ends without the lock sends one
-    /// more to give its place up, and up to three if others give up at the same moment. A call whose future is dropped sends
-    /// none, and is waited for until it is passed.
+    /// more to give its place up. A call whose future is dropped sends none, and is waited for until it is passed.
     ///
     /// With others ahead, it reads the row again after half of the time that it expects them to need, by the turns that it has
-    /// seen since it took its ticket: 25 ms to 5 s, or to 500 ms with three ahead or fewer. The first in line does so after a
+    /// seen since it took its ticket: 25 ms to 5 s, or to 400 ms with three ahead or fewer. The first in line does so after a
     /// fifth of the time for which it has been first: 25 to 250 ms.
     pub fn in_turn(mut self) -> Self {
         self.queueing = Queueing::AtOnce;

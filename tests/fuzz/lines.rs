@@ -31,13 +31,14 @@ fn attribute() -> impl Strategy<Value = Option<Attribute>> {
 /// The tickets that were given up, or what somebody has written there instead.
 fn left() -> impl Strategy<Value = Option<Attribute>> {
     let ticket =
-        prop::sample::select(vec!["1", "2", "3", "6", "7", "300", "18446744073709551614", "", "x", "-1", "1.5"]);
-    let list = prop::collection::vec(ticket, 1..12).prop_map(|tickets| Attribute::Text(tickets.join(" ")));
-    let all = (1..400_u32).prop_map(|last| (1..=last).map(|ticket| ticket.to_string()).collect::<Vec<_>>().join(" "));
+        prop::sample::select(vec!["1", "2", "3", "6", "7", "300", "18446744073709551614", "-1", "1.5", "1E30"]);
+    let texts = |tickets: std::collections::BTreeSet<&'static str>| tickets.into_iter().map(str::to_owned).collect();
+    let list = prop::collection::btree_set(ticket, 1..9).prop_map(move |tickets| Attribute::Numbers(texts(tickets)));
+    let all = (1..400_u32).prop_map(|last| Attribute::Numbers((1..=last).map(|ticket| ticket.to_string()).collect()));
     prop_oneof![
         4 => Just(None),
         8 => list.prop_map(Some),
-        2 => all.prop_map(|all| Some(Attribute::Text(all))),
+        2 => all.prop_map(Some),
         1 => of_any_type().prop_map(Some),
     ]
 }

@@ -21,6 +21,7 @@ pub(crate) struct Sketch(pub(crate) Vec<(&'static str, Attribute)>);
 pub(crate) enum Attribute {
     Text(String),
     Number(String),
+    Numbers(Vec<String>),
     /// A number: the present time in epoch milliseconds, plus this.
     FromNow(i64),
     /// A version of ours: this grant, this many milliseconds after now, and these digits.
@@ -38,6 +39,7 @@ impl Sketch {
         let value = |attribute: &Attribute| match attribute {
             Attribute::Text(text) => Value::S(text.clone()),
             Attribute::Number(number) => Value::N(number.clone()),
+            Attribute::Numbers(numbers) => Value::Ns(numbers.clone()),
             Attribute::FromNow(millis) => Value::N(now.saturating_add_signed(*millis).to_string()),
             Attribute::Ours(grant, millis, digits) => Value::S(version(*grant, now, *millis, *digits)),
             Attribute::Bytes(bytes) => Value::B(bytes.to_vec()),
@@ -78,11 +80,11 @@ impl Row {
                 Value::S(text) => json!({ "S": text }),
                 Value::N(number) => json!({ "N": number }),
                 Value::B(bytes) => json!({ "B": base64(bytes) }),
+                Value::Ns(numbers) => json!({ "NS": numbers }),
                 Value::Other("BOOL") => json!({ "BOOL": false }),
                 Value::Other("NULL") => json!({ "NULL": true }),
                 Value::Other("M") => json!({ "M": {} }),
                 Value::Other("L") => json!({ "L": [] }),
-                Value::Other("NS") => json!({ "NS": ["1"] }),
                 Value::Other(_) => json!({ "SS": ["1"] }),
             };
         }
@@ -156,7 +158,8 @@ fn base64(bytes: &[u8]) -> &'static str {
 pub(crate) const BYTES: [&[u8]; 3] = [b"", b"step 2", &[0xff; 3]];
 
 fn other() -> impl Strategy<Value = Attribute> {
-    prop::sample::select(vec!["BOOL", "NULL", "M", "L", "SS", "NS"]).prop_map(Attribute::Other)
+    let numbers = Just(Attribute::Numbers(vec!["1".to_owned()]));
+    prop_oneof![5 => prop::sample::select(vec!["BOOL", "NULL", "M", "L", "SS"]).prop_map(Attribute::Other), 1 => numbers]
 }
 
 pub(crate) fn of_any_type() -> impl Strategy<Value = Attribute> {

@@ -53,12 +53,12 @@ pub fn failure(error: Error) -> Failure {
     Failure { kind, message: error.message, held: seen, blocked: Vec::new() }
 }
 
-/// Attribute values in DynamoDB's JSON. The condition of a lock has no bytes.
+/// Attribute values in DynamoDB's JSON. The condition of a lock has no bytes and no sets.
 pub fn condition_check(check: ConditionCheck) -> Value {
     let value = |value| match value {
         AttributeValue::S(text) => json!({"S": text}),
         AttributeValue::N(number) => json!({"N": number}),
-        AttributeValue::B(_) | AttributeValue::Other(_) => Value::Null,
+        AttributeValue::B(_) | AttributeValue::Ns(_) | AttributeValue::Other(_) => Value::Null,
     };
     let key = check.key.into_iter().map(|attribute| (attribute.name, value(attribute.value)));
     let names = check.expression_attribute_names.into_iter().map(|each| (each.placeholder, json!(each.name)));

@@ -116,23 +116,24 @@ fn to_sdk(value: WitValue) -> AttributeValue {
         WitValue::S(text) => AttributeValue::S(text),
         WitValue::N(number) => AttributeValue::N(number),
         WitValue::B(bytes) => AttributeValue::B(Blob::new(bytes)),
+        WitValue::Ns(numbers) => AttributeValue::Ns(numbers),
         // A lock writes no other types.
         WitValue::Other(_) => AttributeValue::Null(true),
     }
 }
 
-/// For types other than text, number and bytes, a lock needs only the name of the type.
+/// For types other than text, number, bytes and set of numbers, a lock needs only the name of the type.
 fn from_sdk(value: AttributeValue) -> WitValue {
     let other = match value {
         AttributeValue::S(text) => return WitValue::S(text),
         AttributeValue::N(number) => return WitValue::N(number),
         AttributeValue::B(bytes) => return WitValue::B(bytes.into_inner()),
+        AttributeValue::Ns(numbers) => return WitValue::Ns(numbers),
         AttributeValue::Bool(_) => "BOOL",
         AttributeValue::Null(_) => "NULL",
         AttributeValue::L(_) => "L",
         AttributeValue::M(_) => "M",
         AttributeValue::Ss(_) => "SS",
-        AttributeValue::Ns(_) => "NS",
         AttributeValue::Bs(_) => "BS",
         _ => "of an unknown type",
     };

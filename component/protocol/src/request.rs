@@ -88,6 +88,7 @@ fn value_placeholders(values: Vec<(&'static str, Value)>) -> Vec<ValuePlaceholde
             Value::S(text) => AttributeValue::S(text),
             Value::N(number) => AttributeValue::N(number),
             Value::B(bytes) => AttributeValue::B(bytes),
+            Value::Ns(numbers) => AttributeValue::Ns(numbers),
             Value::Other(name) => AttributeValue::Other(name.to_owned()),
         },
     };
@@ -119,8 +120,9 @@ fn value(value: types::AttributeValue) -> Value {
         AttributeValue::S(text) => Value::S(text),
         AttributeValue::N(number) => Value::N(number),
         AttributeValue::B(bytes) => Value::B(bytes),
+        AttributeValue::Ns(numbers) => Value::Ns(numbers),
         AttributeValue::Other(name) => {
-            let known = ["BOOL", "NULL", "L", "M", "SS", "NS", "BS"].into_iter().find(|known| *known == name);
+            let known = ["BOOL", "NULL", "L", "M", "SS", "BS"].into_iter().find(|known| *known == name);
             Value::Other(known.unwrap_or("of an unknown type"))
         }
     }

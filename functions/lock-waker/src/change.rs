@@ -101,6 +101,9 @@ fn attribute(value: &Json) -> Option<Value> {
         "N" => text().map(Value::N),
         // Whom to wake does not depend on the bytes.
         "B" => Some(Value::B(Vec::new())),
-        _ => Some(Value::Other("another one than S, N and B")),
+        "NS" => {
+            value.as_array()?.iter().map(|one| one.as_str().map(str::to_owned)).collect::<Option<_>>().map(Value::Ns)
+        }
+        _ => Some(Value::Other("another one than S, N, B and NS")),
     }
 }

@@ -1,6 +1,7 @@
 //! The same simulation with the real SDK and a real DynamoDB engine. The results of the pure evaluation and of the
 //! engine are compared request by request and row by row.
 
+use crate::expression::numbers;
 use crate::ledger::Invariant;
 use crate::network::{Fate, Outcome, Pending};
 use crate::table::{Answer, Typed, Write};
@@ -66,7 +67,15 @@ impl Engine {
             let text = |name: &str| value[name].as_str().map(str::to_owned);
             let bytes = || Some(Value::B(base64::decode(text("B")?).ok()?));
             let number = || text("N").map(Value::N);
-            text("S").map(Value::S).or_else(number).or_else(bytes).unwrap_or(Value::Other("of another type"))
+            let text_of = |one: &serde_json::Value| one.as_str().map(str::to_owned);
+            let members = || value["NS"].as_array()?.iter().map(text_of).collect::<Option<Vec<_>>>();
+            let set = || Some(numbers(members()?));
+            text("S")
+                .map(Value::S)
+                .or_else(number)
+                .or_else(bytes)
+                .or_else(set)
+                .unwrap_or(Value::Other("of another type"))
         };
         Some(row.as_object()?.iter().map(|(name, given)| (name.clone(), value(given))).collect())
     }
@@ -83,6 +92,7 @@ impl Engine {
                 Value::S(text) => json!({"S": text}),
                 Value::N(number) => json!({"N": number}),
                 Value::B(bytes) => json!({"B": base64::encode(bytes)}),
+                Value::Ns(numbers) => json!({"NS": numbers}),
                 other => panic!("unexpected value {other:?} in a simulated row"),
             };
             item.insert(name.to_owned(), value);

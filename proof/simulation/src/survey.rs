@@ -22,13 +22,15 @@ pub struct Known {
 }
 
 /// Other seeds notice these seldom or never: few of their callers are far behind in line, and none sleeps between its calls.
-const IN_CROWDS: [Mistake; 6] = [
+const IN_CROWDS: [Mistake; 8] = [
     Mistake::ServedGoesBack,
     Mistake::GraceTooShort,
     Mistake::SleeperLeaves,
     Mistake::LostCountersKept,
     Mistake::OverdueWaits,
     Mistake::DesertedIgnoresSkew,
+    Mistake::SkipCountsHeldTime,
+    Mistake::TimeBeforeTicketCounts,
 ];
 
 /// A number of violations that is large enough to estimate their rate.

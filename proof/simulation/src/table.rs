@@ -354,6 +354,7 @@ fn attribute(value: &Value) -> AttributeValue {
         Value::S(text) => AttributeValue::S(text.clone()),
         Value::N(number) => AttributeValue::N(number.clone()),
         Value::B(bytes) => AttributeValue::B(Blob::new(bytes.clone())),
+        Value::Ns(numbers) => AttributeValue::Ns(numbers.clone()),
         Value::Other(_) => AttributeValue::Null(true),
     }
 }
@@ -420,8 +421,11 @@ impl Mark {
             (!read).then(|| (name, value.clone()))
         });
         let odd: Vec<_> = odd.collect();
-        let left = text(schema::LEFT_TICKETS).unwrap_or_default();
-        let left = left.split(' ').filter_map(|ticket| ticket.parse().ok());
+        let left = match row.get(schema::LEFT_TICKETS) {
+            Some(Value::Ns(left)) => left.as_slice(),
+            _ => &[],
+        };
+        let left = left.iter().filter_map(|ticket| ticket.parse().ok());
         let version = text(schema::VERSION).unwrap_or_default();
         let lease = text(schema::LEASE)
             .filter(|_| odd.iter().all(|(name, _)| *name != schema::LEASE))

@@ -57,7 +57,6 @@ fn crowds_in_line_notice_mistakes() {
         Mistake::SkipAtOnce,
         Mistake::GraceTooShort,
         Mistake::SleeperLeaves,
-        Mistake::SkipCountsHeldTime,
     ];
     for mistake in mistakes {
         assert!(!crowds(1_500, Some(mistake)).violations.is_empty(), "{mistake:?} was not noticed");

@@ -11,7 +11,6 @@ use crate::call::Call;
 use crate::failure::Failure;
 use crate::holding::Holding;
 use crate::instants::Instants;
-use crate::line::Line;
 use crate::observation::Observation;
 use crate::port::{Now, Port};
 use crate::record::{InvalidRecord, Record};
@@ -24,9 +23,6 @@ use crate::version::Version;
 use crate::work::{Look, Work};
 use std::ops::ControlFlow;
 use std::time::Duration;
-
-/// Others may give up at the same moment.
-const MAX_LEAVES: usize = 3;
 
 pub(super) struct Acquiring<'a> {
     pub(super) settings: &'a Settings,
@@ -197,24 +193,13 @@ impl<'a> Acquiring<'a> {
         let ticket = self.waiter.ticket().filter(|_| self.options.queueing != Queueing::BetweenCalls)?;
         self.waiter.forget();
         let line = self.row.watch().and_then(|watch| watch.record().believable_line());
-        let line = line.filter(|line| line.has(ticket)).cloned();
-        let is_waited_for = line.is_some();
-        if let Some(line) = line {
-            self.say_that_it_left(port, ticket, line).await;
+        let is_waited_for = line.is_some_and(|line| line.has(ticket));
+        if is_waited_for {
+            let now = port.now();
+            // Nothing follows from the reply: who cannot say so is passed like one that is gone.
+            let _ = self.send(port, &now, Action::Leave { ticket }).await;
         }
         Some(is_waited_for)
-    }
-
-    /// Nothing follows from the reply: who cannot say so is passed like one that is gone.
-    async fn say_that_it_left(&mut self, port: &mut impl Port, ticket: u64, mut line: Line) {
-        for _ in 0..MAX_LEAVES {
-            let Some(then) = line.left_with(ticket).filter(|_| line.has(ticket)) else { return };
-            let now = port.now();
-            let (_, reply) = self.send(port, &now, Action::Leave { ticket, seen: line.left, then }).await;
-            let Ok(Written::Refused(Some(row))) = reply else { return };
-            let Some(newer) = Line::of_row(&row) else { return };
-            line = newer;
-        }
     }
 
     fn with_record(&mut self, acquired: Acquired) -> Started {

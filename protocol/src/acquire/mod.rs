@@ -36,7 +36,7 @@
 //!  └ no response ........................... Peek: no row → Claim (to reclaim: lost); else as above
 //! ```
 //!
-//! To join is to take a ticket, when two looks in a row have found the same grant held, or after a second: see `waiter`. A join
+//! To join is to take a ticket, when two looks in a row have shown the same grant, or after a second: see `waiter`. A join
 //! without a response is followed by a Peek, and leaves the outcome of the call as it was. A call that ends without a grant says
 //! that it gives its ticket up, unless its caller sleeps between its calls. Nothing follows from the response.
 //!

@@ -29,7 +29,7 @@ pub struct AcquireOptions {
 /// How an acquire behaves where others wait for the same lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queueing {
-    /// Takes a ticket when two looks in a row find the same grant held, or after a second, and with a second left.
+    /// Takes a ticket when two looks in a row show the same grant, or after a second, and with a second left.
     #[default]
     BehindSlowHolders,
     /// Takes a ticket at once, with a second left.

@@ -203,11 +203,11 @@ impl<'a> Caller<'a> {
         let Some(waiter) = self.line_before(record) else { return LineRule::Ignored };
         match record.believable_line().filter(|line| line.has_tickets()) {
             Some(line) => match waiter.ticket_to_serve(line) {
-                Some(ticket) => LineRule::Serves { ticket, left: line.left_behind(ticket) },
+                Some(ticket) => LineRule::Serves { ticket, over: line.over_with(ticket) },
                 None if !line.is_open() => LineRule::Ends(line.last),
                 // Nobody came for these tickets. They must not keep others from the lock again.
                 None if waiter.ticket().is_none() => {
-                    LineRule::Serves { ticket: line.last, left: line.left_behind(line.last) }
+                    LineRule::Serves { ticket: line.last, over: line.over_with(line.last) }
                 }
                 None => LineRule::Ignored,
             },

@@ -28,8 +28,8 @@ use std::time::Duration;
 /// For how long a free lock is left to those ahead: enough to wake one that sleeps, for the next step of its workflow, and for a
 /// cold start.
 const GRACE: Duration = Duration::from_millis(1_500);
-/// So much longer for each of them. The time counts from a caller's first look at the free lock, and the next ones come at most so
-/// much later than each other, and a round trip: so those who look seldom pass each other.
+/// So much longer for each of them. The time counts from a caller's first look at the free lock, and the next ones look at the latest
+/// [`MAX_PAUSE_OF_NEXT`] and a round trip after each other. So those who look seldom pass each other.
 const GRACE_FOR_EACH: Duration = Duration::from_millis(500);
 /// Nobody leaves it for longer, however many are ahead.
 const MAX_GRACE: Duration = Duration::from_millis(3_500);
@@ -42,7 +42,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// The same of the first in line, for whom nobody else looks.
 const MAX_PAUSE_OF_FIRST: Duration = Duration::from_millis(250);
 /// The same of the next ones, whose turn it is when those ahead do not come.
-const MAX_PAUSE_OF_NEXT: Duration = Duration::from_millis(500);
+const MAX_PAUSE_OF_NEXT: Duration = Duration::from_millis(400);
 /// How many the next ones are.
 const NEXT: u32 = 3;
 
@@ -51,7 +51,9 @@ const NEXT: u32 = 3;
 pub(super) fn deserted_in(now: &Now, record: &Record, bounds: &ClockBounds) -> Option<Duration> {
     let skew = bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW);
     let since = now.wall.millis.saturating_sub(millis_rounded_up(skew.saturating_add(MAX_GRACE)));
-    let left = record.believable_end()?.saturating_add(1).saturating_sub(since);
+    // While it was frozen, nobody could come.
+    let free_from = record.believable_end()?.max(record.freeze_changed_at.unwrap_or(0));
+    let left = free_from.saturating_add(1).saturating_sub(since);
     // Clocks differ by the skew at most. A longer time is that of a wrong clock, and nobody needs to wait for it.
     Some(Duration::from_millis(left).min(skew.saturating_mul(2).saturating_add(MAX_GRACE)))
 }
@@ -66,7 +68,7 @@ pub(super) struct Waiter {
     since: Option<Instants>,
     /// The token of the newest grant that was seen.
     grant: Option<u64>,
-    /// Two looks in a row have shown the same grant held.
+    /// Two looks in a row have shown the same grant: held, or over and left to those in line.
     is_slow: bool,
     /// The first look with this ticket, and how many were ahead then.
     joined: Option<(Instants, u32)>,
@@ -83,7 +85,7 @@ impl Waiter {
     /// Records what a look has shown.
     pub(super) fn see(&mut self, record: &Record, after: Instants) {
         self.since.get_or_insert(after);
-        self.is_slow |= record.token.is_some() && record.token == self.grant && !record.released;
+        self.is_slow |= record.token.is_some() && record.token == self.grant;
         self.grant = record.token;
         // The counters began again, so a ticket from before means nothing. Under a peer's version it is kept.
         let is_void = |ticket: &u64| record.line.as_ref().is_none_or(|line| line.last < *ticket);
@@ -128,14 +130,19 @@ impl Waiter {
     }
 
     /// How much longer a lock must be free, or its holder dead, until this caller may take it. That counts from the first look of
-    /// this caller which showed it free.
+    /// this caller which showed it free, and from its ticket at the earliest: who took the ticket before may have looked later.
     pub(super) fn turn_in(&self, now: &Now, watch: &HolderWatch, bounds: &ClockBounds) -> Duration {
         let record = watch.record();
         let is_deserted = || record.released && deserted_in(now, record, bounds) == Some(Duration::ZERO);
         if (self.ticket.is_none() || self.is_carried) && is_deserted() {
             return Duration::ZERO;
         }
-        bounds.stretched(self.grace(record)).saturating_sub(watch.takeable_for(now, bounds))
+        let free_for = watch.takeable_for(now, bounds);
+        let free_for = match self.joined {
+            Some((joined, _)) if !self.is_carried => free_for.min(now.instants.monotonic_since(joined)),
+            _ => free_for,
+        };
+        bounds.stretched(self.grace(record)).saturating_sub(free_for)
     }
 
     /// How long this caller leaves a free lock to those ahead.

@@ -4,7 +4,7 @@ use super::line::NOBODY_WAITS;
 use super::{Expression, Returns};
 use crate::attributes::{AttributesChange, EarlierNames, MAX_ATTRIBUTES, list, listed};
 use crate::request::{LineRule, NewGrant, NextToken, OnceClaim};
-use crate::schema::{ATTRIBUTE_NAMES, Schema};
+use crate::schema::{ATTRIBUTE_NAMES, LEFT_TICKETS, Schema};
 use crate::version::OURS;
 
 /// The condition "nobody ever wrote the row, or it is ours and released, or it is ours and its lease ended long ago".
@@ -185,10 +185,16 @@ impl Expression {
         self.text(":lease", grant.lease.text());
         self.text(":rvn", grant.version.text());
         self.number(":ends", grant.ends_at_ms);
-        let left = match line {
-            LineRule::Serves { ticket, left } => self.serves(*ticket, left.as_deref()),
-            LineRule::Ends(ticket) => self.serves(*ticket, Some("")),
-            LineRule::Ignored | LineRule::NobodyWaits => None,
+        let (over, left) = match line {
+            LineRule::Serves { ticket, over } => {
+                self.serves(*ticket);
+                (over.as_slice(), None)
+            }
+            LineRule::Ends(ticket) => {
+                self.serves(*ticket);
+                (&[][..], Some(LEFT_TICKETS))
+            }
+            LineRule::Ignored | LineRule::NobodyWaits => (&[][..], None),
         };
         self.kept(grant.ends_at_ms, grant.once.as_ref().map(|once| once.keep), schema);
         self.while_no_other_ttl(schema);
@@ -207,6 +213,7 @@ impl Expression {
         let ttl = schema.others_ttl();
         self.remove(&[Some("isReleased"), workflow, data, state, outcome, outcome_at, payload, ttl, left]);
         self.removes_too(&earlier);
+        self.lists_no_more(over);
         self.returns = Returns::AllNew;
     }
 

@@ -1,7 +1,8 @@
 //! The expressions of the line of those who wait: taking a ticket, giving it up, and serving it.
 
 use super::{Expression, Returns};
-use crate::schema::{FORMER, LEFT_TICKETS};
+use crate::line::MAX_LEFT;
+use crate::schema::FORMER;
 use crate::version::OURS;
 
 /// The condition "nobody waits in line".
@@ -29,36 +30,32 @@ impl Expression {
         self.returns = Returns::AllNew;
     }
 
-    /// Lists a ticket as given up, exactly where it is still to be served and the list is as it was seen.
-    pub(super) fn leave(&mut self, ticket: u64, seen: Option<&str>, then: &str) {
-        self.condition.push_str("servedTicket < :ticket AND lastTicket >= :ticket AND ");
-        match seen {
-            Some(seen) => {
-                self.condition.push_str("leftTickets = :seen");
-                self.text(":seen", seen);
-            }
-            None => self.condition.push_str("attribute_not_exists(leftTickets)"),
-        }
-        self.update.push_str("SET leftTickets = :left");
+    /// Lists a ticket as given up, exactly where it is still to be served and the list has room.
+    pub(super) fn leave(&mut self, ticket: u64) {
+        self.condition.push_str(
+            "servedTicket < :ticket AND lastTicket >= :ticket AND \
+             (attribute_not_exists(leftTickets) OR size(leftTickets) < :most)",
+        );
+        self.update.push_str("ADD leftTickets :own");
         self.number(":ticket", ticket);
-        self.text(":left", then);
+        self.number(":most", MAX_LEFT);
+        self.numbers(":own", &[ticket]);
     }
 
     pub(super) fn while_nobody_joined_since(&mut self) {
         self.condition.push_str(NOBODY_JOINED);
     }
 
-    /// Serves a ticket. Returns the list of those who have given up, if it is to be removed.
-    pub(super) fn serves(&mut self, ticket: u64, left: Option<&str>) -> Option<&'static str> {
+    pub(super) fn serves(&mut self, ticket: u64) {
         self.update.push_str(", servedTicket = :ticket");
         self.number(":ticket", ticket);
-        match left? {
-            "" => Some(LEFT_TICKETS),
-            left => {
-                self.update.push_str(", leftTickets = :left");
-                self.text(":left", left);
-                None
-            }
+    }
+
+    /// Takes tickets off the list of those who have given up. A set without members is none.
+    pub(super) fn lists_no_more(&mut self, tickets: &[u64]) {
+        if !tickets.is_empty() {
+            self.update.push_str(" DELETE leftTickets :over");
+            self.numbers(":over", tickets);
         }
     }
 }

@@ -53,7 +53,7 @@ impl Expression {
                 out.claim(grant, *trusted, *looks_at_line, *token, schema);
             }
             Action::Join { sleeps } => out.join(*sleeps),
-            Action::Leave { ticket, seen, then } => out.leave(*ticket, seen.as_deref(), then),
+            Action::Leave { ticket } => out.leave(*ticket),
             Action::Take { grant, seen, held, reclaims, line, token, names } => {
                 out.as_seen(seen, *held, *reclaims, grant.once.is_some());
                 out.take(grant, line, *token, names, schema);
@@ -225,6 +225,11 @@ impl Expression {
     /// Adds a string behind a `:` placeholder.
     fn text(&mut self, name: &'static str, text: impl Into<String>) {
         self.values.push((name, Value::S(text.into())));
+    }
+
+    /// Adds a set of numbers behind a `:` placeholder.
+    fn numbers(&mut self, name: &'static str, numbers: &[u64]) {
+        self.values.push((name, Value::Ns(numbers.iter().map(u64::to_string).collect())));
     }
 
     /// Adds a number behind a `:` placeholder.

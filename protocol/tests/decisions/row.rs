@@ -88,8 +88,9 @@ impl Row {
     }
 
     /// With the tickets of those who have given up.
-    pub(crate) fn left(self, tickets: &str) -> Self {
-        self.text("leftTickets", tickets)
+    pub(crate) fn left(mut self, tickets: &[u64]) -> Self {
+        self.item.set("leftTickets", Value::Ns(tickets.iter().map(u64::to_string).collect()));
+        self
     }
 
     pub(crate) fn token(self, token: u64) -> Self {

@@ -175,6 +175,16 @@ pub(crate) fn cases() -> Vec<Case> {
             has_observed(&Row::held(), 24_674),
             says([Refused(Row::held().line(9, 5))]).distrusts_the_wall_clock(),
         ),
+        of(
+            "dead for long, and thawed for almost as long as it is left to a line",
+            options(),
+            says([Refused(Row::held().dead().line(9, 5).number("freezeChangedAt", BEGIN - 5_669))]),
+        ),
+        of(
+            "dead for long, and thawed for as long as it is left to a line",
+            options(),
+            says([Refused(Row::held().dead().line(9, 5).number("freezeChangedAt", BEGIN - 5_670)), Applied]),
+        ),
         of("dead, and the turn of this ticket", with_ticket(6), says([Is(Row::held().dead().line(9, 5)), Applied])),
         of(
             "dead, and the turn of one ahead",
@@ -270,6 +280,21 @@ pub(crate) fn cases() -> Vec<Case> {
             options(),
             says([Refused(Row::free().number("leaseEndsAt", 1_000).line(9, 5)), Applied]),
         ),
+        of(
+            "free for long, and thawed a moment ago, while others wait",
+            options(),
+            says([Refused(
+                Row::free().number("leaseEndsAt", 1_000).number("freezeChangedAt", BEGIN - 1_000).line(9, 5),
+            )]),
+        ),
+        of(
+            "free and thawed for long, while others wait",
+            options(),
+            says([
+                Refused(Row::free().number("freezeChangedAt", BEGIN - 60_000).number("leaseEndsAt", 1_000).line(9, 5)),
+                Applied,
+            ]),
+        ),
         of("free, while others wait, out of turn", out_of_turn(), says([Refused(Row::free().line(9, 5)), Applied])),
         of("free, and the turn of this ticket", with_ticket(6), says([Is(Row::free().line(9, 5)), Applied])),
         of("free, and the turn of one ahead", with_ticket(7), says([Is(Row::free().line(9, 5))])),
@@ -288,22 +313,25 @@ pub(crate) fn cases() -> Vec<Case> {
         of(
             "free, and all in line have given up",
             options(),
-            says([Refused(Row::free().line(9, 5).left("6 7 8 9")), Applied]),
+            says([Refused(Row::free().line(9, 5).left(&[6, 7, 8, 9])), Applied]),
         ),
         of(
             "free, and all in line have given up, but another comes",
             options(),
-            says([Refused(Row::free().line(9, 5).left("6 7 8 9")), Refused(Row::free().line(10, 5).left("6 7 8 9"))]),
+            says([
+                Refused(Row::free().line(9, 5).left(&[6, 7, 8, 9])),
+                Refused(Row::free().line(10, 5).left(&[6, 7, 8, 9])),
+            ]),
         ),
         of(
             "free, and all ahead have given up, and another behind",
             with_ticket(8),
-            says([Is(Row::free().line(9, 5).left("6 7 9")), Applied]),
+            says([Is(Row::free().line(9, 5).left(&[6, 7, 9])), Applied]),
         ),
         of(
             "of a dead holder, and all in line have given up",
             options(),
-            says([Refused(Row::held().dead().line(9, 5).left("6 7 8 9")), Applied]),
+            says([Refused(Row::held().dead().line(9, 5).left(&[6, 7, 8, 9])), Applied]),
         ),
         of("free, and the line is empty", options(), says([Refused(Row::free().line(9, 9)), Applied])),
         // It is frozen.

@@ -27,10 +27,8 @@ pub(crate) fn described(action: &Action, attempts: &[Version]) -> String {
                 LineRule::Ignored => String::new(),
                 LineRule::NobodyWaits => ", while nobody waits".to_owned(),
                 LineRule::Ends(ticket) => format!(", all up to ticket {ticket} have left"),
-                LineRule::Serves { ticket, left: None } => format!(", serves ticket {ticket}"),
-                LineRule::Serves { ticket, left: Some(left) } => {
-                    format!(", serves ticket {ticket}, and \"{left}\" have left")
-                }
+                LineRule::Serves { ticket, over } if over.is_empty() => format!(", serves ticket {ticket}"),
+                LineRule::Serves { ticket, over } => format!(", serves ticket {ticket}, lists {over:?} no more"),
             };
             let names = match names {
                 EarlierNames::Unseen => ", row not seen".to_owned(),
@@ -40,9 +38,7 @@ pub(crate) fn described(action: &Action, attempts: &[Version]) -> String {
             let (seen, token, grant) = (named(seen, attempts), token_said(*token), grant_said(grant));
             format!("Take of {seen}{held}{reclaims}{line}{names}{token}{grant}")
         }
-        Action::Leave { ticket, seen, then } => {
-            format!("Leave of ticket {ticket} ({} become {then})", seen.as_deref().unwrap_or("none"))
-        }
+        Action::Leave { ticket } => format!("Leave of ticket {ticket}"),
         Action::Join { sleeps } => format!("Join{}", if *sleeps { ", and sleeps" } else { "" }),
         Action::Renew { version, token, known_lease, lease, ends_at_ms, data, keep } => {
             let known =

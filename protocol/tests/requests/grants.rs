@@ -65,7 +65,6 @@ fn claims() -> Vec<Case> {
 }
 
 fn in_line() -> Vec<Case> {
-    let leave = |seen: Option<&str>| Action::Leave { ticket: 7, seen: seen.map(str::to_owned), then: "5 7".to_owned() };
     let with_line = |line| match take(grant(), no_names()) {
         Action::Take { grant, seen, held, reclaims, token, names, .. } => {
             Action::Take { grant, seen, held, reclaims, line, token, names }
@@ -75,16 +74,11 @@ fn in_line() -> Vec<Case> {
     vec![
         case("join", Action::Join { sleeps: false }),
         case("join of a caller that sleeps", Action::Join { sleeps: true }),
-        case("leave", leave(Some("5"))),
-        case("leave, where nobody has left", leave(None)),
-        case("take that serves a ticket", with_line(LineRule::Serves { ticket: 7, left: None })),
+        case("leave", Action::Leave { ticket: 7 }),
+        case("take that serves a ticket", with_line(LineRule::Serves { ticket: 7, over: Vec::new() })),
         case(
-            "take that serves a ticket before others who have left",
-            with_line(LineRule::Serves { ticket: 7, left: Some("9 10".to_owned()) }),
-        ),
-        case(
-            "take that serves a ticket behind all who have left",
-            with_line(LineRule::Serves { ticket: 7, left: Some(String::new()) }),
+            "take that serves a ticket behind others who have left",
+            with_line(LineRule::Serves { ticket: 7, over: vec![5, 6] }),
         ),
         case("take where all have left", with_line(LineRule::Ends(7))),
         case("take where nobody may wait", with_line(LineRule::NobodyWaits)),

@@ -83,6 +83,7 @@ fn rendered(case: &Case) -> String {
             Value::S(text) => format!("S {text}"),
             Value::N(number) => format!("N {number}"),
             Value::B(bytes) => format!("B {bytes:?}"),
+            Value::Ns(numbers) => format!("NS {}", numbers.join(", ")),
             Value::Other(name) => panic!("no request writes a value {name}"),
         };
         writeln!(text, "  {placeholder} {value}").unwrap();

@@ -93,6 +93,7 @@ async fn row(connection: &connection::Options, key: &LockKey) -> Result<Option<I
                 dynamodb::AttributeValue::S(text) => Value::S(text),
                 dynamodb::AttributeValue::N(number) => Value::N(number),
                 dynamodb::AttributeValue::B(bytes) => Value::B(bytes.into_inner()),
+                dynamodb::AttributeValue::Ns(numbers) => Value::Ns(numbers),
                 _ => Value::Other("of another type"),
             };
             (name, value)
@@ -292,6 +293,7 @@ fn value(attribute: &AttributeValue) -> Value {
         AttributeValue::S(text) => Value::S(text.clone()),
         AttributeValue::N(number) => Value::N(number.clone()),
         AttributeValue::B(bytes) => Value::B(bytes.as_ref().to_vec()),
+        AttributeValue::Ns(numbers) => Value::Ns(numbers.clone()),
         _ => Value::Other("of another type"),
     }
 }

@@ -411,9 +411,12 @@ pub(crate) const EDITS: &[Edit] = &[
     },
     Edit {
         name: "LeavesForAllAhead",
-        file: "line.rs",
-        find: "left.insert(ticket);",
-        put: "left.extend(if MISTAKEN { self.served.unwrap_or_default() + 1 } else { ticket }..=ticket);",
+        file: "expression/line.rs",
+        find: "self.numbers(\":own\", &[ticket]);",
+        put: "
+            let own: Vec<u64> = (if MISTAKEN { 1 } else { ticket }..=ticket).collect();
+            self.numbers(\":own\", &own);
+        ",
     },
     Edit {
         name: "SleeperLeaves",
@@ -529,8 +532,27 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "SkipCountsHeldTime",
         file: "observation.rs",
-        find: "return self.free_since.map_or(",
-        put: "return self.free_since.map(|since| if MISTAKEN { self.since } else { since }).map_or(",
+        find: "if is_like_then {",
+        put: "if is_like_then || MISTAKEN {",
+    },
+    Edit {
+        name: "FrozenCountsAsFree",
+        file: "observation.rs",
+        find: "Some(thawed_at) => {",
+        put: "Some(thawed_at) if !MISTAKEN => {",
+    },
+    Edit { name: "FrozenCountsAsFree", file: "observation.rs", find: "None => dead_for,", put: "_ => dead_for," },
+    Edit {
+        name: "FrozenCountsAsDeserted",
+        file: "acquire/waiter.rs",
+        find: "record.freeze_changed_at.unwrap_or(0)",
+        put: "record.freeze_changed_at.filter(|_| !MISTAKEN).unwrap_or(0)",
+    },
+    Edit {
+        name: "TimeBeforeTicketCounts",
+        file: "acquire/waiter.rs",
+        find: "Some((joined, _)) if !self.is_carried =>",
+        put: "Some((joined, _)) if !self.is_carried && !MISTAKEN =>",
     },
     Edit {
         name: "ReclaimInLine",

@@ -160,6 +160,12 @@ mistakes! {
     GraceTooShort
     /// The time for which a lock was held counts as time for which it was free.
     SkipCountsHeldTime
+    /// The time for which the lock of a dead holder was frozen counts as time for which it was free.
+    FrozenCountsAsFree
+    /// The time for which a released lock was frozen counts as time in which nobody came for it.
+    FrozenCountsAsDeserted
+    /// A caller that has taken a ticket counts the time for which it had seen the lock free before.
+    TimeBeforeTicketCounts
     /// A lock is deserted by a clock that is ahead, although others are in line.
     DesertedIgnoresSkew
     /// Who takes a lock that nobody in line came for leaves their tickets open.

@@ -36,7 +36,8 @@ pub fn complaint(expression: &Expression, keys: &[&str]) -> Option<String> {
         return Some("ExpressionAttributeValues must not be empty".to_owned());
     }
     let bad_number = expression.values.iter().find(|(_, value)| match value {
-        Value::N(number) => number.parse::<u64>().is_err() && Decimal::parse(number).is_none(),
+        Value::N(number) => is_no_number(number),
+        Value::Ns(numbers) => numbers.is_empty() || numbers.iter().any(|number| is_no_number(number)),
         Value::Other(_) => true,
         Value::S(_) | Value::B(_) => false,
     });
@@ -44,6 +45,10 @@ pub fn complaint(expression: &Expression, keys: &[&str]) -> Option<String> {
         return Some(format!("{name} is {value:?}, which cannot be stored"));
     }
     operands(&condition.says, expression).or_else(|| paths(&changes.says, expression, keys))
+}
+
+fn is_no_number(text: &str) -> bool {
+    text.parse::<u64>().is_err() && Decimal::parse(text).is_none()
 }
 
 fn given<'a>(operand: &Operand, expression: &'a Expression) -> Option<&'a Value> {
@@ -58,7 +63,7 @@ fn operands(condition: &Condition, expression: &Expression) -> Option<String> {
         Condition::Not(part) => operands(part, expression),
         Condition::Compare(left, order, right) => {
             let ordered = !matches!(order, Order::Equal | Order::Unequal);
-            let of_no_order = |operand| matches!(given(operand, expression), Some(Value::Other(_)));
+            let of_no_order = |operand| matches!(given(operand, expression), Some(Value::Ns(_) | Value::Other(_)));
             if ordered && (of_no_order(left) || of_no_order(right)) {
                 return Some(format!("Incorrect operand type for operator or function; operator: {order:?}"));
             }
@@ -94,8 +99,7 @@ fn operands(condition: &Condition, expression: &Expression) -> Option<String> {
 
 /// An attribute that is written twice or belongs to the key, and sums of values that are not numbers.
 fn paths(update: &Update, expression: &Expression, keys: &[&str]) -> Option<String> {
-    let written: Vec<&str> =
-        update.sets.iter().map(|(name, _)| name).chain(&update.removes).map(|name| named(expression, name)).collect();
+    let written: Vec<&str> = update.written().map(|name| named(expression, name)).collect();
     for (position, name) in written.iter().enumerate() {
         if written[..position].contains(name) {
             return Some(format!("Two document paths overlap with each other; {name}"));
@@ -104,7 +108,15 @@ fn paths(update: &Update, expression: &Expression, keys: &[&str]) -> Option<Stri
             return Some(format!("Cannot update attribute {name}. This attribute is part of the key"));
         }
     }
-    update.sets.iter().find_map(|(_, set)| sums(set, expression, false))
+    let members = |(clause, (_, operand)): (&str, &(String, Operand))| match given(operand, expression) {
+        Some(Value::Ns(_)) => None,
+        other => {
+            Some(format!("Incorrect operand type for operator or function; operator: {clause}, operand: {other:?}"))
+        }
+    };
+    let mut clauses =
+        update.adds.iter().map(|add| ("ADD", add)).chain(update.deletes.iter().map(|delete| ("DELETE", delete)));
+    update.sets.iter().find_map(|(_, set)| sums(set, expression, false)).or_else(|| clauses.find_map(members))
 }
 
 fn sums(set: &Set, expression: &Expression, added: bool) -> Option<String> {
@@ -141,13 +153,17 @@ mod tests {
         Value::N(number.to_owned())
     }
 
+    fn ns(numbers: &[&str]) -> Value {
+        Value::Ns(numbers.iter().map(|number| (*number).to_owned()).collect())
+    }
+
     #[test]
     fn a_request_that_dynamodb_accepts_has_no_complaint() {
-        let condition = "attribute_not_exists(#pk) OR begins_with(a, :s) AND (b <= :n OR b BETWEEN :n AND :n)";
-        assert_eq!(
-            said(condition, "SET c = if_not_exists(c, :n) + :n REMOVE d", &[(":s", s("x")), (":n", n("7"))]),
-            None
-        );
+        let condition =
+            "attribute_not_exists(#pk) OR begins_with(a, :s) AND (b <= :n OR b BETWEEN :n AND :n OR size(c) < :n)";
+        let update = "SET c = if_not_exists(c, :n) + :n REMOVE d ADD e :set DELETE f :set";
+        let values = [(":s", s("x")), (":n", n("7")), (":set", ns(&["1", "2"]))];
+        assert_eq!(said(condition, update, &values), None);
     }
 
     /// Condition, update, values, and the expected complaint.
@@ -172,6 +188,11 @@ mod tests {
             ("a = a AND b = :n", "", &one, "distinct"),
             ("a = :n", "SET b = b + :m", &two, "operand type: S"),
             ("a = :n", "SET b = :n REMOVE b", &one, "overlap"),
+            ("a = :n", "REMOVE b ADD b :s", &[(":n", n("1")), (":s", ns(&["1"]))], "overlap"),
+            ("a = :n", "ADD b :n", &one, "operator: ADD"),
+            ("a = :n", "DELETE b :n", &one, "operator: DELETE"),
+            ("a = :n", "ADD b :s", &[(":n", n("1")), (":s", ns(&[]))], "cannot be stored"),
+            ("size(a) < :s", "", &[(":s", ns(&["1"]))], "Less"),
             ("attribute_exists(#pk)", "SET key = :n", &one, "part of the key"),
             ("a = :n", "", &long, "cannot be stored"),
             ("a = :n AND b = :m", "", &no_number, "cannot be stored"),

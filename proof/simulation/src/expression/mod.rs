@@ -12,6 +12,7 @@ pub use check::complaint;
 use lambda_lock_protocol::{Expression, Item, Returns, Value};
 pub(crate) use number::Decimal;
 use parse::{Condition, Operand, Set, Text, Update};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -75,6 +76,14 @@ pub fn delete(expression: &Expression, row: &mut Option<Item>) -> Outcome {
     Outcome::Applied(Item::default())
 }
 
+const WRONG_TYPE: &str = "An operand in the update expression has an incorrect data type";
+
+/// A set of numbers. DynamoDB returns its members in no particular order, so they are put into one.
+pub fn numbers(mut members: Vec<String>) -> Value {
+    members.sort_by(|one, other| (one.len(), one).cmp(&(other.len(), other)));
+    Value::Ns(members)
+}
+
 /// In bytes, names and values together.
 const MAX_ITEM_BYTES: usize = 400 * 1024;
 
@@ -84,6 +93,7 @@ fn grown(row: Option<&Item>, changes: &[(&str, Option<Value>)]) -> usize {
         Value::S(text) => name.len() + text.len(),
         Value::N(number) => name.len() + number.len() / 2 + 1,
         Value::B(bytes) => name.len() + bytes.len(),
+        Value::Ns(numbers) => name.len() + numbers.iter().map(|number| number.len() / 2 + 1).sum::<usize>(),
         Value::Other(_) => name.len() + 1,
     };
     let kept = row.into_iter().flat_map(Item::iter).filter(|(name, _)| changes.iter().all(|(other, _)| other != name));
@@ -126,19 +136,43 @@ impl<'a> Scene<'a> {
     }
 
     /// `None`: the row does not have the attribute.
-    fn value(&self, operand: &Operand) -> Option<&'a Value> {
+    fn value(&self, operand: &Operand) -> Option<Cow<'a, Value>> {
         match operand {
-            Operand::Attribute(name) => self.attribute(name),
+            Operand::Attribute(name) => self.attribute(name).map(Cow::Borrowed),
+            Operand::Size(name) => {
+                let size = match self.attribute(name)? {
+                    Value::S(text) => text.chars().count(),
+                    Value::B(bytes) => bytes.len(),
+                    Value::Ns(numbers) => numbers.len(),
+                    Value::N(_) | Value::Other(_) => return None,
+                };
+                Some(Cow::Owned(Value::N(size.to_string())))
+            }
             Operand::Value(name) => {
                 let found = self.expression.values.iter().find(|(placeholder, _)| placeholder == name);
-                Some(found.map_or_else(|| panic!("no value for {name}"), |(_, value)| value))
+                Some(Cow::Borrowed(found.map_or_else(|| panic!("no value for {name}"), |(_, value)| value)))
             }
         }
     }
 
+    /// A set of numbers with these members, or without them. `None` where nothing is left of it.
+    fn with_members(&self, (name, operand): &(String, Operand), added: bool) -> Result<Option<Value>, &'static str> {
+        let Some(Cow::Borrowed(Value::Ns(members))) = self.value(operand) else { panic!("{operand:?} is no set") };
+        let mut set = match self.attribute(name) {
+            None => Vec::new(),
+            Some(Value::Ns(numbers)) => numbers.clone(),
+            Some(_) => return Err(WRONG_TYPE),
+        };
+        set.retain(|number| !members.contains(number));
+        if added {
+            set.extend(members.iter().cloned());
+        }
+        Ok((!set.is_empty()).then(|| numbers(set)))
+    }
+
     /// `None` if they cannot be compared: one is missing, or their types differ.
     fn compare(&self, left: &Operand, right: &Operand) -> Option<Ordering> {
-        match (self.value(left)?, self.value(right)?) {
+        match (&*self.value(left)?, &*self.value(right)?) {
             (Value::S(left), Value::S(right)) => Some(left.as_bytes().cmp(right.as_bytes())),
             (Value::N(left), Value::N(right)) => Some(match (left.parse::<u64>(), right.parse::<u64>()) {
                 (Ok(left), Ok(right)) => left.cmp(&right),
@@ -185,7 +219,7 @@ impl Condition {
                 list.iter().any(|other| scene.compare(value, other).is_some_and(Ordering::is_eq))
             }
             Condition::Exists(name) => scene.attribute(name).is_some(),
-            Condition::BeginsWith(name, prefix) => match (scene.attribute(name), scene.value(prefix)) {
+            Condition::BeginsWith(name, prefix) => match (scene.attribute(name), scene.value(prefix).as_deref()) {
                 (Some(Value::S(text)), Some(Value::S(prefix))) => text.starts_with(prefix.as_str()),
                 (Some(Value::B(bytes)), Some(Value::B(prefix))) => bytes.starts_with(prefix),
                 _ => false,
@@ -231,6 +265,11 @@ impl Update {
             changes.push((named(expression, name), Some(set.value(&scene)?)));
         }
         changes.extend(self.removes.iter().map(|name| (named(expression, name), None)));
+        for (clause, added) in [(&self.adds, true), (&self.deletes, false)] {
+            for members in clause {
+                changes.push((named(expression, &members.0), scene.with_members(members, added)?));
+            }
+        }
         Ok(changes)
     }
 }
@@ -239,13 +278,14 @@ impl Set {
     fn value(&self, scene: &Scene<'_>) -> Result<Value, &'static str> {
         let missing = "The provided expression refers to an attribute that does not exist in the item";
         match self {
-            Set::Operand(operand) => scene.value(operand).cloned().ok_or(missing),
+            Set::Operand(operand) => scene.value(operand).map(Cow::into_owned).ok_or(missing),
             Set::IfNotExists(name, otherwise) => {
-                scene.attribute(name).or_else(|| scene.value(otherwise)).cloned().ok_or(missing)
+                let found = scene.attribute(name).map(Cow::Borrowed).or_else(|| scene.value(otherwise));
+                found.map(Cow::into_owned).ok_or(missing)
             }
             Set::Sum(left, right) => match (left.value(scene)?, right.value(scene)?) {
                 (Value::N(left), Value::N(right)) => sum(&left, &right),
-                _ => Err("An operand in the update expression has an incorrect data type"),
+                _ => Err(WRONG_TYPE),
             },
         }
     }

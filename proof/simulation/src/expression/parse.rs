@@ -54,6 +54,17 @@ pub(super) enum Condition {
 pub(super) struct Update {
     pub(super) sets: Vec<(String, Set)>,
     pub(super) removes: Vec<String>,
+    /// Sets of numbers to add to an attribute, and to take away from it.
+    pub(super) adds: Vec<(String, Operand)>,
+    pub(super) deletes: Vec<(String, Operand)>,
+}
+
+impl Update {
+    /// The attributes that are written.
+    pub(super) fn written(&self) -> impl Iterator<Item = &String> {
+        let members = self.adds.iter().chain(&self.deletes).map(|(name, _)| name);
+        self.sets.iter().map(|(name, _)| name).chain(&self.removes).chain(members)
+    }
 }
 
 #[derive(Debug)]
@@ -63,10 +74,11 @@ pub(super) enum Set {
     Sum(Box<Set>, Box<Set>),
 }
 
-/// An attribute, by its name or a `#` placeholder, or a `:` placeholder.
+/// An attribute, by its name or a `#` placeholder, its size, or a `:` placeholder.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Operand {
     Attribute(String),
+    Size(String),
     Value(String),
 }
 
@@ -79,11 +91,13 @@ pub(super) fn condition(text: &str) -> Condition {
 
 pub(super) fn update(text: &str) -> Update {
     let mut reader = Reader::of(text);
-    let mut update = Update { sets: Vec::new(), removes: Vec::new() };
+    let mut update = Update { sets: Vec::new(), removes: Vec::new(), adds: Vec::new(), deletes: Vec::new() };
     while let Some(clause) = reader.take() {
         match clause {
             "SET" => update.sets = reader.list(Reader::assignment),
             "REMOVE" => update.removes = reader.list(Reader::word),
+            "ADD" => update.adds = reader.list(Reader::members),
+            "DELETE" => update.deletes = reader.list(Reader::members),
             other => panic!("unknown word {other} in the update {text:?}"),
         }
     }
@@ -137,7 +151,14 @@ impl<'a> Reader<'a> {
         list
     }
 
+    fn members(&mut self) -> (String, Operand) {
+        (self.word(), self.operand())
+    }
+
     fn operand(&mut self) -> Operand {
+        if self.peek() == Some("size") {
+            return Operand::Size(self.argument());
+        }
         let word = self.word();
         if word.starts_with(':') { Operand::Value(word) } else { Operand::Attribute(word) }
     }

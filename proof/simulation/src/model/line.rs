@@ -47,11 +47,11 @@ impl Counters {
     pub(super) fn of(row: &Row) -> Self {
         let number = |name| row.item.as_ref().and_then(|row| number(row, name));
         let left = match row.item.as_ref().and_then(|row| row.get(schema::LEFT_TICKETS)) {
-            Some(Value::S(left)) => left.as_str(),
-            _ => "",
+            Some(Value::Ns(left)) => left.as_slice(),
+            _ => &[],
         };
         let served = number(schema::SERVED_TICKET);
-        let left = left.split(' ').filter_map(|ticket| ticket.parse().ok());
+        let left = left.iter().filter_map(|ticket| ticket.parse().ok());
         Self { last: number(schema::LAST_TICKET), left: left.filter(|ticket| Some(*ticket) > served).collect(), served }
     }
 
@@ -153,7 +153,7 @@ impl Lock {
                     state.breaks("a ticket was given for a lock that is free");
                 }
             }
-            Action::Leave { ticket, .. } => {
+            Action::Leave { ticket } => {
                 count(&self.sometimes.left);
                 let of_call =
                     |own: &Ticket| (own.number, own.caller, own.call) == (*ticket, message.caller, message.call);

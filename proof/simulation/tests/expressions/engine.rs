@@ -134,7 +134,11 @@ fn reason(reason: &Json) -> (String, Option<Attributes>) {
         let value = |value: &Json| {
             let text = |name: &str| value[name].as_str().map(str::to_owned);
             let bytes = || base64::decode(text("B")?).ok().map(Value::B);
-            text("S").map(Value::S).or_else(|| text("N").map(Value::N)).or_else(bytes).unwrap_or(Value::Other("?"))
+            let text_of = |one: &Json| one.as_str().map(str::to_owned);
+            let members = || value["NS"].as_array()?.iter().map(text_of).collect::<Option<Vec<_>>>();
+            let set = || members().map(Value::Ns);
+            let others = || bytes().or_else(set).unwrap_or(Value::Other("?"));
+            text("S").map(Value::S).or_else(|| text("N").map(Value::N)).unwrap_or_else(others)
         };
         sorted(item.iter().map(|(name, given)| (name.clone(), value(given))).collect::<Item>())
     });

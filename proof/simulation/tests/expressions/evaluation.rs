@@ -7,7 +7,7 @@ use lambda_lock_protocol::{
 use lambda_lock_simulation::{Answer, Rows, expression};
 use std::collections::BTreeMap;
 
-/// The attributes of an item, in order.
+/// The attributes of an item, in order, and the members of its sets.
 pub(crate) type Attributes = Vec<(String, Value)>;
 
 /// The outcome of an operation, as far as it must be the same everywhere.
@@ -83,7 +83,11 @@ fn named(fault: &Fault) -> String {
 }
 
 pub(crate) fn sorted(item: Item) -> Attributes {
-    let mut list: Vec<_> = item.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect();
+    let value = |value: &Value| match value {
+        Value::Ns(members) => expression::numbers(members.clone()),
+        other => other.clone(),
+    };
+    let mut list: Vec<_> = item.iter().map(|(name, given)| (name.to_owned(), value(given))).collect();
     list.sort_by(|one, other| one.0.cmp(&other.0));
     list
 }

@@ -121,7 +121,7 @@ impl Sequence {
                     0 => LineRule::Ignored,
                     1 => LineRule::NobodyWaits,
                     2 => LineRule::Ends(rng.u64(..4)),
-                    _ => LineRule::Serves { ticket: rng.u64(..4), left: rng.bool().then(|| left(rng)) },
+                    _ => LineRule::Serves { ticket: rng.u64(..4), over: over(rng) },
                 },
                 token: if rng.bool() { NextToken::FromRow } else { NextToken::Exactly(rng.u64(1000..1008)) },
                 names: if rng.bool() { EarlierNames::Seen(text(row, "attributeNames")) } else { EarlierNames::Unseen },
@@ -176,8 +176,7 @@ impl Sequence {
             17 if !self.once => Action::Join { sleeps: rng.bool() },
             18..21 if !self.once => {
                 let served = text(row, "servedTicket").and_then(|served| served.parse().ok()).unwrap_or(0);
-                let seen = text(row, "leftTickets").filter(|_| rng.u8(..8) > 0);
-                Action::Leave { ticket: served + u64::from(rng.u8(..4) > 0), seen, then: left(rng) }
+                Action::Leave { ticket: served + u64::from(rng.u8(..4) > 0) }
             }
             13 => Action::Delete { scope: scope(seen, current, token, rng) },
             _ => Action::Claim {
@@ -216,9 +215,9 @@ fn text(row: Option<&Item>, name: &str) -> Option<String> {
     }
 }
 
-/// Of those who have given up, or nobody.
-fn left(rng: &mut Rng) -> String {
-    ["", "1", "1 2", "3"][rng.usize(..4)].to_owned()
+/// The tickets of some who have given up, or of nobody.
+fn over(rng: &mut Rng) -> Vec<u64> {
+    [&[][..], &[1], &[1, 2], &[3]][rng.usize(..4)].to_vec()
 }
 
 fn scope(seen: Option<String>, current: Version, token: u64, rng: &mut Rng) -> Scope {
