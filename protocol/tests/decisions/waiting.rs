@@ -242,6 +242,30 @@ pub(crate) fn cases() -> Vec<Case> {
             .waits(5_000),
         ),
         of(
+            "behind one in line, though nobody has come for long by the wall clock",
+            at_once(),
+            says(
+                [Refused(new()), AppliedTo(new().line(7, 5))]
+                    .into_iter()
+                    .chain(looks(12, released().number("leaseEndsAt", 1_000).line(7, 5)))
+                    .chain([Applied]),
+            )
+            .waits(5_000),
+        ),
+        of(
+            "in line, while a peer had the lock",
+            at_once(),
+            says([
+                Refused(new()),
+                AppliedTo(new().line(7, 5)),
+                Is(Row::by(Wrote::Peer)),
+                Is(new().token(9).line(7, 6)),
+                Is(released().token(9).line(7, 6)),
+                Applied,
+            ])
+            .waits(5_000),
+        ),
+        of(
             "behind one in line, who does not come for a free lock",
             with_queueing(Queueing::BehindSlowHolders),
             says(
