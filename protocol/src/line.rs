@@ -57,11 +57,13 @@ impl Line {
         }
     }
 
-    /// The tickets to wake when the lock is free, if one of those in line sleeps: from the next one to be served, whose caller
-    /// may be awake or gone, to the last one that sleeps.
+    /// The tickets to wake when the lock is free, if one of those in line sleeps: from the next one to be served that was not given
+    /// up, whose caller may be awake or gone, to the last one that sleeps.
     pub fn to_wake(&self) -> Option<RangeInclusive<u64>> {
-        let next = self.served.unwrap_or(0).saturating_add(1);
-        self.sleeper.filter(|last| self.is_open() && *last >= next).map(|last| next..=last.min(self.last))
+        let last = self.sleeper?.min(self.last);
+        let mut tickets = self.served.unwrap_or(0).saturating_add(1)..=last;
+        let next = tickets.find(|ticket| !self.left.contains(ticket))?;
+        self.is_open().then_some(next..=last)
     }
 
     /// Whether a free lock is this ticket's before all others'. So it is for one that was passed, and for one that means
@@ -119,6 +121,12 @@ mod tests {
             let line = Line { last, served, sleeper, left: BTreeSet::new() };
             assert_eq!(line.to_wake(), to_wake, "{line:?}");
         }
+        let line =
+            |left: &[u64]| Line { last: 9, served: Some(4), sleeper: Some(7), left: left.iter().copied().collect() };
+        assert_eq!(
+            [&[5, 6][..], &[3, 6], &[5, 6, 7]].map(|left| line(left).to_wake()),
+            [Some(7..=7), Some(5..=7), None]
+        );
     }
 
     #[test]

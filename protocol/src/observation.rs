@@ -1,7 +1,7 @@
 //! Decides when a holder is dead: when its version did not change for a whole lease, or when the end that it wrote is
 //! long past.
 
-use super::clock_bounds::{ClockBounds, DEFAULT_SKEW};
+use super::clock_bounds::ClockBounds;
 use super::instants::{Instants, millis_rounded_up};
 use super::port::Now;
 use super::record::Record;
@@ -139,7 +139,7 @@ impl HolderWatch {
         if self.record.freeze_reason.is_some() { dead_in.max(FROZEN) } else { dead_in }
     }
 
-    /// For how long this caller knows that the lock is free, or that its holder is dead, and that it is not frozen. Nothing but the
+    /// For how long this caller has seen that the lock is free, or that its holder is dead, and that it is not frozen. Nothing but the
     /// order of those in line depends on it.
     pub(crate) fn takeable_for(&self, now: &Now, clock_bounds: &ClockBounds) -> Duration {
         let like_this_for = now.instants.monotonic_since(self.like_this_since);
@@ -149,15 +149,10 @@ impl HolderWatch {
         }
         let lease = clock_bounds.stretched(self.record.lease.duration());
         let observed = self.unchanged_for(now.instants).saturating_sub(lease);
-        let by_wall_clock = self.dead_from(now, clock_bounds).map_or(Duration::ZERO, |from| now.wall.since(from));
-        let dead_for = observed.max(by_wall_clock);
-        match self.record.freeze_changed_at {
-            Some(thawed_at) => {
-                let skew = millis_rounded_up(clock_bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW));
-                dead_for.min(like_this_for.max(now.wall.since(thawed_at.saturating_add(skew))))
-            }
-            None => dead_for,
-        }
+        let by_wall_clock = self
+            .dead_from(now, clock_bounds)
+            .map_or(Duration::ZERO, |from| Duration::from_millis(now.wall.millis.saturating_sub(from)));
+        observed.max(by_wall_clock).min(like_this_for)
     }
 
     /// How long until `leaseEndsAt + max_clock_skew < now`. `None` where the wall clock proves nothing.

@@ -136,13 +136,6 @@ pub struct WallClock {
     pub trusted: bool,
 }
 
-impl WallClock {
-    /// How long ago this epoch millisecond was. Zero for one that is to come.
-    pub(crate) fn since(&self, millis: u64) -> Duration {
-        Duration::from_millis(self.millis.saturating_sub(millis))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

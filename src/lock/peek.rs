@@ -75,8 +75,9 @@ impl PeekedLock {
     }
 
     /// The [tickets](crate::Observation::ticket) to wake, if the lock is free and somebody in line [sleeps between its
-    /// calls](crate::AcquireRequest::between_calls): from the next one to be served to the last one that sleeps, as a
-    /// [`Sleeper`](crate::Sleeper) has them. It tells so where a call gave the lock back and failed: its error names nobody.
+    /// calls](crate::AcquireRequest::between_calls): from the next one to be served, who has not given up, to the last one that
+    /// sleeps, as a [`Sleeper`](crate::Sleeper) has them. It tells so where a call gave the lock back and failed: its error names
+    /// nobody.
     pub fn to_wake(&self) -> Option<RangeInclusive<u64>> {
         self.line.as_ref().filter(|_| self.released && self.freeze_reason.is_none())?.to_wake()
     }

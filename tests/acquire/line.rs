@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// For how long a free lock is left to one ahead, beside the time until the next look.
 pub(crate) const GRACE: Duration = millis(2_000);
@@ -383,6 +383,32 @@ async fn impossible_lines_delay_callers_and_keep_nobody_from_the_lock() {
             let writes = one.take_counts().remove("UpdateItem").unwrap_or_default();
             assert!(writes <= 12, "{writes} writes");
         }
+    }
+}
+
+/// Nobody leaves the lock to it for ever: callers out of turn are granted the lock before the time for which it is left is over.
+#[tokio::test(start_paused = true)]
+async fn behind_one_that_is_gone_a_caller_has_its_turn_beside_callers_out_of_turn() {
+    for pause in [200, 500, 1_000, 1_900] {
+        let _case = case(format!("{pause}"));
+        let (_table, [holder, gone, one, other, ..]) = stage();
+        let lock = acquired(&holder.locks("holder"), LEASE).await;
+        let gone = in_line(&gone);
+        sleep(millis(100)).await;
+        gone.abort();
+        let waiter = in_line(&one);
+        sleep(millis(100)).await;
+        lock.release().await.unwrap();
+        let traffic = tokio::spawn(async move {
+            loop {
+                sleep(millis(pause)).await;
+                let lock = turn(waits(&other, OutOfTurn, secs(60))).await;
+                sleep(millis(50)).await;
+                lock.release().await.unwrap();
+            }
+        });
+        timeout(secs(30), takes_its_turn(waiter)).await.expect("its turn comes");
+        traffic.abort();
     }
 }
 

@@ -220,15 +220,15 @@ impl<'a> Caller<'a> {
     /// The holder of a row that the caller waits for.
     pub(super) fn holder(&self, now: &Now, wait: &Wait<'_>) -> HolderSeen {
         let (watch, record, left_to_line) = (wait.watch, wait.watch.record(), wait.held_for.is_zero());
-        let free_in = match record.released {
-            _ if !left_to_line => None,
-            true => deserted_in(now, record, self.clock_bounds),
-            false => Some(wait.left_for),
+        let retry_after = if left_to_line {
+            deserted_in(now, record, self.clock_bounds).unwrap_or(wait.left_for)
+        } else {
+            watch.dead_in(now, self.clock_bounds)
         };
         HolderSeen {
             owner: record.owner.clone(),
             ends_at_ms: record.believable_end(),
-            retry_after: free_in.unwrap_or_else(|| watch.dead_in(now, self.clock_bounds)),
+            retry_after,
             waiting: record.believable_line().map_or(0, Line::waiting),
             left_to_line,
             freeze_reason: record.freeze_reason.clone(),

@@ -29,7 +29,7 @@ use std::time::Duration;
 /// cold start.
 const GRACE: Duration = Duration::from_millis(1_500);
 /// So much longer for each of them. The time counts from a caller's first look at the free lock, and the next ones look at the latest
-/// [`MAX_PAUSE_OF_NEXT`] and a round trip after each other. So those who look seldom pass each other.
+/// [`MAX_PAUSE_OF_NEXT`] and a round trip after each other. So a caller that looks is hardly ever passed.
 const GRACE_FOR_EACH: Duration = Duration::from_millis(500);
 /// Nobody leaves it for longer, however many are ahead.
 const MAX_GRACE: Duration = Duration::from_millis(3_500);
@@ -46,12 +46,11 @@ const MAX_PAUSE_OF_NEXT: Duration = Duration::from_millis(400);
 /// How many the next ones are.
 const NEXT: u32 = 3;
 
-/// How long until a released lock is deserted: nobody in line has come for it, whatever the clocks say. `None` where the row does
-/// not tell.
+/// How long until a lock is deserted: nobody in line has come for it since it was released, its lease was over or it was thawed,
+/// whatever the clocks say. `None` where the row does not tell.
 pub(super) fn deserted_in(now: &Now, record: &Record, bounds: &ClockBounds) -> Option<Duration> {
     let skew = bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW);
     let since = now.wall.millis.saturating_sub(millis_rounded_up(skew.saturating_add(MAX_GRACE)));
-    // While it was frozen, nobody could come.
     let free_from = record.believable_end()?.max(record.freeze_changed_at.unwrap_or(0));
     let left = free_from.saturating_add(1).saturating_sub(since);
     // Clocks differ by the skew at most. A longer time is that of a wrong clock, and nobody needs to wait for it.
@@ -66,8 +65,13 @@ pub(super) struct Waiter {
     is_carried: bool,
     /// The first look.
     since: Option<Instants>,
-    /// The token of the newest grant that was seen.
+    /// The token of the newest grant that was seen, and whether the last look showed it over, and nothing else in the way.
     grant: Option<u64>,
+    was_free: bool,
+    /// The last ticket that was served, as it was seen, and how often somebody who is not in line was granted the lock since then
+    /// which this caller had left to those ahead.
+    served: Option<u64>,
+    lost_turns: u32,
     /// Two looks in a row have shown the same grant: held, or over and left to those in line.
     is_slow: bool,
     /// The first look with this ticket, and how many were ahead then.
@@ -86,7 +90,14 @@ impl Waiter {
     pub(super) fn see(&mut self, record: &Record, after: Instants) {
         self.since.get_or_insert(after);
         self.is_slow |= record.token.is_some() && record.token == self.grant;
-        self.grant = record.token;
+        let served = record.believable_line().map_or(self.served, |line| line.served);
+        if served != self.served {
+            self.lost_turns = 0;
+        } else if self.was_free && (record.token != self.grant || !record.is_ours()) {
+            self.lost_turns = self.lost_turns.saturating_add(1);
+        }
+        (self.grant, self.served) = (record.token, served);
+        self.was_free = record.released && record.freeze_reason.is_none() && record.is_ours();
         // The counters began again, so a ticket from before means nothing. Under a peer's version it is kept.
         let is_void = |ticket: &u64| record.line.as_ref().is_none_or(|line| line.last < *ticket);
         if record.is_ours() && self.ticket.as_ref().is_some_and(is_void) {
@@ -94,8 +105,7 @@ impl Waiter {
         }
         let Some((line, ticket)) = record.believable_line().zip(self.ticket) else { return };
         // Nobody wakes a caller for a ticket that was passed. It takes another one, unless it finds the lock free now.
-        let is_free = record.released && record.freeze_reason.is_none();
-        if self.is_carried && !is_free && line.served >= Some(ticket) {
+        if self.is_carried && !self.was_free && line.served >= Some(ticket) {
             return self.forget();
         }
         let ahead = line.ahead_of(ticket);
@@ -108,6 +118,7 @@ impl Waiter {
     /// Reads the ticket that this caller was given, from the row as it was written.
     pub(super) fn joined(&mut self, row: &Item) {
         self.ticket = Line::of_row(row).map(|line| line.last);
+        self.lost_turns = 0;
     }
 
     /// The ticket means nothing any more: the row is gone, and the line with it, or the caller was passed, or has given up.
@@ -130,19 +141,19 @@ impl Waiter {
     }
 
     /// How much longer a lock must be free, or its holder dead, until this caller may take it. That counts from the first look of
-    /// this caller which showed it free, and from its ticket at the earliest: who took the ticket before may have looked later.
+    /// this caller which showed it so, and from its ticket at the earliest: who took the ticket before may have looked later. Whoever
+    /// is not in line may take the lock meanwhile, again and again: each time counts as much as one of those ahead.
     pub(super) fn turn_in(&self, now: &Now, watch: &HolderWatch, bounds: &ClockBounds) -> Duration {
         let record = watch.record();
-        let is_deserted = || record.released && deserted_in(now, record, bounds) == Some(Duration::ZERO);
-        if (self.ticket.is_none() || self.is_carried) && is_deserted() {
-            return Duration::ZERO;
-        }
+        let lost = GRACE_FOR_EACH.saturating_mul(self.lost_turns);
+        let own_turn =
+            |left_for: Duration| bounds.stretched(self.grace(record)).saturating_sub(left_for.saturating_add(lost));
         let free_for = watch.takeable_for(now, bounds);
-        let free_for = match self.joined {
-            Some((joined, _)) if !self.is_carried => free_for.min(now.instants.monotonic_since(joined)),
-            _ => free_for,
-        };
-        bounds.stretched(self.grace(record)).saturating_sub(free_for)
+        match self.joined {
+            Some((joined, _)) if !self.is_carried => own_turn(free_for.min(now.instants.monotonic_since(joined))),
+            // It may ask only once.
+            _ => own_turn(free_for).min(deserted_in(now, record, bounds).unwrap_or(Duration::MAX)),
+        }
     }
 
     /// How long this caller leaves a free lock to those ahead.

@@ -253,6 +253,20 @@ pub(crate) fn cases() -> Vec<Case> {
             .waits(5_000),
         ),
         of(
+            "behind one in line, who does not come, while others out of turn have the lock",
+            at_once(),
+            says(
+                [Refused(new()), AppliedTo(new().line(7, 5))]
+                    .into_iter()
+                    .chain((8..12).flat_map(|token| {
+                        [Is(released().token(token).line(7, 5)), Is(new().token(token + 1).line(7, 5))]
+                    }))
+                    .chain(looks(2, released().token(12).line(7, 5)))
+                    .chain([Applied]),
+            )
+            .waits(5_000),
+        ),
+        of(
             "in line, while a peer had the lock",
             at_once(),
             says([

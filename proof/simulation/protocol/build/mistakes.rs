@@ -496,8 +496,11 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "NoDesertedClause",
         file: "acquire/waiter.rs",
-        find: "if (self.ticket.is_none() || self.is_carried) && is_deserted() {",
-        put: "if !MISTAKEN && (self.ticket.is_none() || self.is_carried) && is_deserted() {",
+        find: "_ => own_turn(free_for).min(deserted_in(now, record, bounds).unwrap_or(Duration::MAX)),",
+        put: "
+            _ if MISTAKEN => own_turn(free_for),
+            _ => own_turn(free_for).min(deserted_in(now, record, bounds).unwrap_or(Duration::MAX)),
+        ",
     },
     Edit {
         name: "NewcomerPasses",
@@ -536,12 +539,14 @@ pub(crate) const EDITS: &[Edit] = &[
         put: "if is_like_then || MISTAKEN {",
     },
     Edit {
-        name: "FrozenCountsAsFree",
+        name: "TimeBeforeLookCounts",
         file: "observation.rs",
-        find: "Some(thawed_at) => {",
-        put: "Some(thawed_at) if !MISTAKEN => {",
+        find: "observed.max(by_wall_clock).min(like_this_for)",
+        put: "
+            let dead_for = observed.max(by_wall_clock);
+            if MISTAKEN { dead_for } else { dead_for.min(like_this_for) }
+        ",
     },
-    Edit { name: "FrozenCountsAsFree", file: "observation.rs", find: "None => dead_for,", put: "_ => dead_for," },
     Edit {
         name: "FrozenCountsAsDeserted",
         file: "acquire/waiter.rs",

@@ -160,8 +160,9 @@ mistakes! {
     GraceTooShort
     /// The time for which a lock was held counts as time for which it was free.
     SkipCountsHeldTime
-    /// The time for which the lock of a dead holder was frozen counts as time for which it was free.
-    FrozenCountsAsFree
+    /// A caller that finds a dead holder counts the time before its look as time for which it has left the lock to those ahead, also
+    /// that of a freeze.
+    TimeBeforeLookCounts
     /// The time for which a released lock was frozen counts as time in which nobody came for it.
     FrozenCountsAsDeserted
     /// A caller that has taken a ticket counts the time for which it had seen the lock free before.

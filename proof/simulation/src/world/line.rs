@@ -32,6 +32,8 @@ pub(crate) struct Line {
     tickets: Vec<Ticket>,
     /// Since when the lock is free, or its holder can be proven dead, at the earliest.
     takeable_since: Nanos,
+    /// When others than those in line were granted the lock, since one of these was.
+    lost_turns: Vec<Nanos>,
     /// When it was thawed last. Before that nobody could come.
     thawed: Nanos,
     /// The counters began again at this time. Order ends with the row.
@@ -109,8 +111,17 @@ impl State {
                 }
                 let line = &mut self.lines[written.key];
                 line.takeable_since = over;
+                if serves {
+                    line.lost_turns.clear();
+                } else {
+                    line.lost_turns.push(written.now);
+                }
             }
-            Kind::Freeze if !after.frozen => line.thawed = written.now,
+            // By the row: the process that thawed it may have stood still before it sent this.
+            Kind::Freeze if !after.frozen => {
+                let at = Duration::from_millis(after.freeze_changed_at.unwrap_or_default()).saturating_sub(EPOCH);
+                line.thawed = written.now.min(nanos(at));
+            }
             Kind::Renew if !after.released => line.takeable_since = over,
             _ if after.released => line.takeable_since = line.takeable_since.min(written.begun),
             _ => {}
@@ -255,7 +266,8 @@ impl State {
         // Somebody may have joined, or given up, since the call looked.
         let seen = call.shown.as_ref().filter(|shown| shown.own == before.own).unwrap_or(before);
         let last = seen.last_ticket.unwrap_or_default();
-        let allowed = grace(ahead_of(own.unwrap_or(last + 1), served, seen));
+        let lost = line.lost_turns.iter().filter(|at| **at >= given).count() as u64;
+        let allowed = grace(ahead_of(own.unwrap_or(last + 1), served, seen)).saturating_sub(500 * MILLI * lost);
         self.ledger.counts.passed += 1;
         if free_for < allowed {
             let what = format!(
