@@ -290,6 +290,11 @@ pub(crate) fn cases() -> Vec<Case> {
                 Applied,
             ]),
         ),
+        of(
+            "free for long, while others wait, of whom one has given up",
+            options(),
+            says([Refused(Row::free().number("leaseEndsAt", 1_000).line(9, 5).left(&[4, 7])), Applied]),
+        ),
         of("free, while others wait, out of turn", out_of_turn(), says([Refused(Row::free().line(9, 5)), Applied])),
         of("free, and the turn of this ticket", with_ticket(6), says([Is(Row::free().line(9, 5)), Applied])),
         of("free, and the turn of one ahead", with_ticket(7), says([Is(Row::free().line(9, 5))])),

@@ -16,6 +16,8 @@ fn looks(number: usize, row: Row) -> impl Iterator<Item = Says> {
 /// Behind a holder.
 pub(crate) fn cases() -> Vec<Case> {
     let dead = || Row::held().dead();
+    // It has been dead for a second.
+    let dies = || Row::held().number("leaseEndsAt", BEGIN - 3_000);
     let released = || Row::free().number("leaseEndsAt", BEGIN + 20);
     let out_of_turn = || with_queueing(Queueing::Ignored);
     let at_once = || with_queueing(Queueing::AtOnce);
@@ -262,6 +264,29 @@ pub(crate) fn cases() -> Vec<Case> {
                         [Is(released().token(token).line(7, 5)), Is(new().token(token + 1).line(7, 5))]
                     }))
                     .chain(looks(2, released().token(12).line(7, 5)))
+                    .chain([Applied]),
+            )
+            .waits(5_000),
+        ),
+        of(
+            "behind one in line, who does not come for the lock of a dead holder",
+            at_once(),
+            says(
+                [Refused(dies().line(6, 5)), AppliedTo(dies().line(7, 5))]
+                    .into_iter()
+                    .chain(looks(12, dies().line(7, 5)))
+                    .chain([Applied]),
+            )
+            .waits(5_000),
+        ),
+        of(
+            "behind one in line, who does not come, while the lock is frozen and thawed between two looks",
+            at_once(),
+            says(
+                [Refused(new()), AppliedTo(new().line(7, 5))]
+                    .into_iter()
+                    .chain(looks(3, released().line(7, 5)))
+                    .chain(looks(10, released().line(7, 5).number("freezeChangedAt", BEGIN)))
                     .chain([Applied]),
             )
             .waits(5_000),
