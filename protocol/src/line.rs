@@ -2,7 +2,6 @@
 
 use super::schema;
 use super::value::{Item, Value};
-use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 /// So many tickets are listed as given up. Who gives up beyond that is passed like one that is gone.
@@ -18,7 +17,7 @@ pub struct Line {
     /// The last ticket of a caller that sleeps until it is woken.
     pub sleeper: Option<u64>,
     /// The tickets whose callers have given up, as the row lists them. Some may be over.
-    pub left: BTreeSet<u64>,
+    pub left: Vec<u64>,
 }
 
 impl Line {
@@ -30,7 +29,7 @@ impl Line {
         };
         let left = match row.get(schema::LEFT_TICKETS) {
             Some(Value::Ns(left)) => left.iter().filter_map(|ticket| ticket.parse().ok()).collect(),
-            _ => BTreeSet::new(),
+            _ => Vec::new(),
         };
         let (served, sleeper) = (number(schema::SERVED_TICKET), number(schema::LAST_SLEEPER));
         Some(Self { last: number(schema::LAST_TICKET)?, served, sleeper, left })
@@ -85,12 +84,12 @@ impl Line {
 
     /// The tickets that the row need not list any more once this one is served.
     pub(super) fn over_with(&self, ticket: u64) -> Vec<u64> {
-        self.left.range(..=ticket).copied().collect()
+        self.left.iter().copied().filter(|left| *left <= ticket).collect()
     }
 
     /// How many before this ticket have given up and were not passed.
     fn left_before(&self, ticket: u64) -> u64 {
-        self.left.range(..ticket).filter(|ticket| self.has(**ticket)).count() as u64
+        self.left.iter().filter(|left| **left < ticket && self.has(**left)).count() as u64
     }
 }
 
@@ -100,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_ticket_that_was_passed_has_nobody_ahead() {
-        let line = |last, served, sleeper| Line { last, served, sleeper, left: BTreeSet::new() };
+        let line = |last, served, sleeper| Line { last, served, sleeper, left: Vec::new() };
         let some = line(9, Some(4), None);
         assert_eq!([3, 4, 5, 6, 9].map(|ticket| some.ahead_of(ticket)), [0, 0, 0, 1, 4]);
         assert_eq!((some.waiting(), line(9, Some(9), Some(9)).is_open()), (5, false));
@@ -118,11 +117,10 @@ mod tests {
             // The row was written by hand: nobody is in line.
             (4, Some(4), Some(7), None),
         ] {
-            let line = Line { last, served, sleeper, left: BTreeSet::new() };
+            let line = Line { last, served, sleeper, left: Vec::new() };
             assert_eq!(line.to_wake(), to_wake, "{line:?}");
         }
-        let line =
-            |left: &[u64]| Line { last: 9, served: Some(4), sleeper: Some(7), left: left.iter().copied().collect() };
+        let line = |left: &[u64]| Line { last: 9, served: Some(4), sleeper: Some(7), left: left.to_vec() };
         assert_eq!(
             [&[5, 6][..], &[3, 6], &[5, 6, 7]].map(|left| line(left).to_wake()),
             [Some(7..=7), Some(5..=7), None]
@@ -151,6 +149,6 @@ mod tests {
             assert!(line.has_tickets());
         }
         let line = Line::of_row(&row(listed(&["8", "3", "6"]))).unwrap();
-        assert_eq!([5, 6, 8].map(|ticket| line.over_with(ticket)), [vec![3], vec![3, 6], vec![3, 6, 8]]);
+        assert_eq!([5, 6, 8].map(|ticket| line.over_with(ticket)), [vec![3], vec![3, 6], vec![8, 3, 6]]);
     }
 }
