@@ -53,7 +53,8 @@ pub(super) fn deserted_in(now: &Now, record: &Record, bounds: &ClockBounds) -> O
     let since = now.wall.millis.saturating_sub(millis_rounded_up(skew.saturating_add(MAX_GRACE)));
     let free_from = record.believable_end()?.max(record.freeze_changed_at.unwrap_or(0));
     let left = free_from.saturating_add(1).saturating_sub(since);
-    // Clocks differ by the skew at most. A longer time is that of a wrong clock, and nobody needs to wait for it.
+    // Clocks differ by the skew at most, so a longer time is that of a wrong clock. It is not waited for: whoever asks again then may
+    // have seen for long enough that nobody comes.
     Some(Duration::from_millis(left).min(skew.saturating_mul(2).saturating_add(MAX_GRACE)))
 }
 
