@@ -152,9 +152,9 @@ impl LockClient {
     /// when a row of another client is free, when an observation proves that its holder is dead, or when [additional
     /// attributes](Acquire::attribute) of an earlier grant have to be removed. While it waits, it sends one consistent read per
     /// poll, which costs a fifth of a write. The first poll comes after 30 ms. The pauses then grow to about 250 ms. When two
-    /// looks find the same grant, or after a second, it [waits in line](Acquire::in_turn): it sends one write for its ticket, and
-    /// one if it gives up. It sends two writes when all who waited in line have given up. It sends one more read after a response
-    /// was lost, and one more write when the first response shows that the wall clock was behind.
+    /// looks in a row show the same grant, or after a second, it [waits in line](Acquire::in_turn): it sends one write for its
+    /// ticket, and one if it gives up. It sends two writes when all who waited in line have given up. It sends one more read
+    /// after a response was lost, and one more write when the first response shows that the wall clock was behind.
     ///
     /// # IAM actions
     /// It needs `dynamodb:UpdateItem` and `dynamodb:GetItem` on the table.

@@ -94,7 +94,11 @@ impl Stage {
     ///
     /// # Errors
     /// If DynamoDB refuses the request.
-    pub async fn put<const N: usize>(&self, key: &str, attributes: [(&str, AttributeValue); N]) -> anyhow::Result<()> {
+    pub async fn put(
+        &self,
+        key: &str,
+        attributes: impl IntoIterator<Item = (&str, AttributeValue)>,
+    ) -> anyhow::Result<()> {
         let mut put = self.dynamodb().put_item().table_name(TABLE).item("key", AttributeValue::S(key.to_owned()));
         for (name, value) in attributes {
             put = put.item(name, value);

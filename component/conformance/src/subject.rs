@@ -219,7 +219,7 @@ pub struct Acquire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Queueing {
-    /// Takes a ticket when two looks in a row find the same grant held.
+    /// Takes a ticket when two looks in a row show the same grant.
     BehindSlowHolders,
     /// Takes a ticket at once.
     InTurn,

@@ -28,7 +28,6 @@ use lambda_lock_protocol::WAKE;
 use lambda_lock_protocol::schema::WORKFLOW;
 use std::collections::HashMap;
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -175,7 +174,12 @@ impl Waker {
     /// Wakes the first one of these tickets that sleeps, after a release. `lock` is the key of the lock's row. An execution that
     /// has ended is passed over. A failure is only logged: the lock is released, and who sleeps will look by itself. Returns
     /// whether it is worth waking others.
-    pub async fn wake_next(&self, lock: &LockKey, tickets: RangeInclusive<u64>, without_item: WithoutItem) -> bool {
+    pub async fn wake_next(
+        &self,
+        lock: &LockKey,
+        tickets: impl Iterator<Item = u64>,
+        without_item: WithoutItem,
+    ) -> bool {
         for ticket in tickets.take(MAX_TRIED) {
             let told = match Self::item_key(lock, ticket) {
                 Ok(item) => self.tell(&item).await,

@@ -17,6 +17,8 @@ pub(crate) struct Next {
     pub(crate) lock: LockKey,
     /// From the next one in line to the last one that sleeps.
     pub(crate) tickets: RangeInclusive<u64>,
+    /// Those that were given up. Some may be among these tickets.
+    pub(crate) left: Vec<u64>,
 }
 
 /// Which records are about locks.
@@ -43,8 +45,8 @@ impl Reader {
         let lock = self.key(&change["Keys"]).ok_or_else(|| self.without_key())?;
         match change.get("NewImage") {
             Some(image) if self.is_mine(&lock) => {
-                let tickets = self.to_wake(image).map_err(|failure| failure.of_lock(&lock))?;
-                Ok(tickets.map(|tickets| Next { lock, tickets }))
+                let line = self.line(image).map_err(|failure| failure.of_lock(&lock))?;
+                Ok(line.and_then(|line| Some(Next { lock, tickets: line.to_wake()?, left: line.left })))
             }
             _ => Ok(None),
         }
@@ -71,7 +73,8 @@ impl Reader {
         key.starts_with(&self.prefix) && !key.starts_with(WAKE) && !key.starts_with(NAMESPACE)
     }
 
-    fn to_wake(&self, image: &Json) -> Result<Option<RangeInclusive<u64>>, Failure> {
+    /// The line of a lock that is free, if somebody may sleep in it.
+    fn line(&self, image: &Json) -> Result<Option<Line>, Failure> {
         let row = row(image).ok_or_else(|| {
             Failure::invalid_record("the image of the row in the stream is no JSON of DynamoDB: check who sends it")
         })?;
@@ -84,7 +87,7 @@ impl Reader {
         // The line means nothing under a version of another client. And nobody is granted a frozen lock: its thaw is a change
         // too.
         let is_next_granted = record.is_ours() && record.freeze_reason.is_none();
-        Ok(line.filter(|_| is_next_granted).and_then(|line| line.to_wake()))
+        Ok(line.filter(|_| is_next_granted))
     }
 }
 

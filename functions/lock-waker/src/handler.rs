@@ -61,9 +61,10 @@ impl Deps {
 
     #[expect(clippy::disallowed_methods, reason = "the function holds no lock, and has to end before its deadline")]
     async fn wake(&self, next: Vec<Next>, budget: &Budget) {
-        let wake = async |Next { lock, tickets }: Next| {
+        let wake = async |Next { lock, tickets, left }: Next| {
+            let in_line = tickets.filter(|ticket| !left.contains(ticket));
             // After a release by lock-task the item of the next one is gone.
-            self.waker.wake_next(&lock, tickets, WithoutItem::Woken).await;
+            self.waker.wake_next(&lock, in_line, WithoutItem::Woken).await;
         };
         let all = stream::iter(next).for_each_concurrent(AT_ONCE, wake);
         let time = budget.remaining().unwrap_or(Duration::MAX).saturating_sub(TO_END);

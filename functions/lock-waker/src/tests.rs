@@ -424,3 +424,17 @@ async fn the_stream_tells_the_same_as_the_release() {
     assert_eq!(scene.batch(&[&change]).await, 1);
     assert_eq!(scene.tokens.take_woken(), ["token 1"]);
 }
+
+#[tokio::test]
+async fn behind_an_execution_that_has_ended_and_a_caller_that_has_given_up_the_next_one_is_woken() {
+    let scene = Scene::new().await;
+    let lock = scene.held("a").await;
+    scene.sleeps("a", "ended").await;
+    let gives_up = Budget::lasting(Duration::from_millis(1_100)).reserve(Duration::ZERO);
+    assert!(scene.locks.acquire("a").within(&gives_up).in_turn().await.unwrap_err().is_held());
+    scene.sleeps("a", "next").await;
+    scene.tokens.close("ended");
+    let change = scene.releases(lock).await;
+    assert_eq!(scene.batch(&[&change]).await, 1);
+    assert_eq!(scene.tokens.take_woken(), ["next"]);
+}

@@ -22,6 +22,23 @@ async fn see_in_line(player: &Player<'_>, key: &str, waiting: u64) -> anyhow::Re
     }
 }
 
+/// The row of a holder of this crate, whose lease ends so.
+fn row_of_a_holder(ends_at: SystemTime) -> anyhow::Result<Vec<(&'static str, AttributeValue)>> {
+    let text = |text: &str| AttributeValue::S(text.to_owned());
+    let ends_at_ms = ends_at.duration_since(SystemTime::UNIX_EPOCH)?.as_millis() as u64;
+    Ok(vec![
+        ("ownerName", text("a-holder")),
+        ("leaseDuration", text("20000")),
+        ("leaseEndsAt", number(ends_at_ms)),
+        ("fencingToken", number(ends_at_ms)),
+        ("recordVersionNumber", text("ll1-00000000000040008000000000000000-0000000013880000000000000009")),
+    ])
+}
+
+fn number(number: u64) -> AttributeValue {
+    AttributeValue::N(number.to_string())
+}
+
 pub(super) async fn those_in_line_are_granted_the_lock_in_the_order_of_their_tickets(
     scene: &Scene<'_>,
 ) -> anyhow::Result<()> {
@@ -55,15 +72,7 @@ pub(super) async fn those_in_line_are_granted_the_lock_in_the_order_of_their_tic
 
 pub(super) async fn in_turn_a_caller_takes_its_ticket_at_its_first_look(scene: &Scene<'_>) -> anyhow::Result<()> {
     let Scene { stage, subject, key, .. } = scene;
-    let (text, number) = (|text: &str| AttributeValue::S(text.to_owned()), |n: u64| AttributeValue::N(n.to_string()));
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis() as u64;
-    let row = [
-        ("ownerName", text("a-holder")),
-        ("leaseDuration", text("20000")),
-        ("leaseEndsAt", number(now + 30_000)),
-        ("fencingToken", number(now)),
-        ("recordVersionNumber", text("ll1-00000000000040008000000000000000-0000000013880000000000000009")),
-    ];
+    let row = row_of_a_holder(SystemTime::now() + Duration::from_secs(30))?;
     stage.put(key, row).await?;
     let failure = subject.fails("held", Ask::Acquire(in_turn(key, 1_500, 5_000))).await?;
     let sent = stage.take_sent();
@@ -79,18 +88,9 @@ pub(super) async fn in_turn_a_caller_takes_its_ticket_at_its_first_look(scene: &
 
 pub(super) async fn a_free_lock_is_left_to_those_in_line_but_not_out_of_turn(scene: &Scene<'_>) -> anyhow::Result<()> {
     let Scene { stage, subject, key, .. } = scene;
-    let (text, number) = (|text: &str| AttributeValue::S(text.to_owned()), |n: u64| AttributeValue::N(n.to_string()));
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis() as u64;
-    let row = [
-        ("ownerName", text("a-holder")),
-        ("leaseDuration", text("20000")),
-        ("leaseEndsAt", number(now)),
-        ("fencingToken", number(now)),
-        ("recordVersionNumber", text("ll1-00000000000040008000000000000000-0000000013880000000000000009")),
-        ("isReleased", text("1")),
-        ("lastTicket", number(1)),
-        ("servedTicket", number(0)),
-    ];
+    let mut row = row_of_a_holder(SystemTime::now())?;
+    row.push(("isReleased", AttributeValue::S("1".to_owned())));
+    row.extend([("lastTicket", 1), ("servedTicket", 0)].map(|(name, ticket)| (name, number(ticket))));
     stage.put(key, row).await?;
     // Nobody comes for the ticket, but who does not wait in line cannot know.
     let held = subject.refused(lease(key, 20_000)).await?;
