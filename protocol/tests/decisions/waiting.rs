@@ -66,7 +66,7 @@ pub(crate) fn cases() -> Vec<Case> {
             says([Refused(new()), AppliedTo(new().line(1, 0)), Is(released().line(1, 0)), Applied]).waits(5_000),
         ),
         of(
-            "takes a ticket behind a holder that two looks have found",
+            "takes a ticket behind a holder that two looks have shown",
             options(),
             says([Refused(new()), Is(new()), AppliedTo(new().line(1, 0)), Is(released().line(1, 0)), Applied])
                 .waits(5_000),
@@ -248,6 +248,17 @@ pub(crate) fn cases() -> Vec<Case> {
             at_once(),
             says(
                 [Refused(new()), AppliedTo(new().line(7, 5))]
+                    .into_iter()
+                    .chain(looks(12, released().number("leaseEndsAt", 1_000).line(7, 5)))
+                    .chain([Applied]),
+            )
+            .waits(5_000),
+        ),
+        of(
+            "behind one in line, with a ticket of its own for the one of an earlier call, though nobody has come for long",
+            with_ticket(4),
+            says(
+                [Is(new().line(6, 5)), AppliedTo(new().line(7, 5))]
                     .into_iter()
                     .chain(looks(12, released().number("leaseEndsAt", 1_000).line(7, 5)))
                     .chain([Applied]),
