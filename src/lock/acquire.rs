@@ -415,9 +415,9 @@ impl Acquire<'_> {
     /// show the same grant, or when it has waited for a second. Before that, whoever looks first after a release is granted
     /// the lock. Either way it takes a ticket only if it has a second left to wait.
     ///
-    /// Who waits in line is granted the lock in the order of tickets. A free lock is left to those ahead for one and a half
-    /// seconds, and half a second more for each of them, three and a half at most; who does not come by then is passed. Who
-    /// gives up says so, and is not waited for. Promise P8 on the [first page](crate#p8-turns) has the exceptions.
+    /// Who waits in line is granted the lock in the order of tickets. A free lock is left to those ahead for two seconds if
+    /// one is ahead, and half a second longer for each further one, three and a half at most; who does not come by then is
+    /// passed. Who gives up says so, and is not waited for. Promise P8 on the [first page](crate#p8-turns) has the exceptions.
     ///
     /// ```no_run
     /// # async fn example(locks: &lambda_lock::LockClient, budget: &lambda_lock::Budget) -> Result<(), lambda_lock::Error> {

@@ -12,8 +12,8 @@
 //! has one that was passed                  the same                                      is its own
 //! ```
 //!
-//! A free lock is left to those ahead for a second and a half, and half a second for each of them. Who does not come in that time is
-//! passed: it may have died. Who gives up says so, and is left out of the count.
+//! A free lock is left to those ahead for two seconds if one is ahead, and half a second longer for each further one. Who does not
+//! come in that time is passed: it may have died. Who gives up says so, and is left out of the count.
 
 use super::options::Queueing;
 use crate::clock_bounds::{ClockBounds, DEFAULT_SKEW};
@@ -25,8 +25,8 @@ use crate::record::Record;
 use crate::value::Item;
 use std::time::Duration;
 
-/// For how long a free lock is left to those ahead: enough to wake one that sleeps, for the next step of its workflow, and for a
-/// cold start.
+/// For how long a free lock is left to those ahead, and [`GRACE_FOR_EACH`] longer: enough to wake one that sleeps, for the next step
+/// of its workflow, and for a cold start.
 const GRACE: Duration = Duration::from_millis(1_500);
 /// So much longer for each of them. The time counts from a caller's first look at the free lock, and the next ones look at the latest
 /// [`MAX_PAUSE_OF_NEXT`] and a round trip after each other. So a caller that looks is hardly ever passed.
