@@ -9,8 +9,8 @@ const FAULT: (Duration, Duration) = (Duration::from_millis(25), Duration::from_m
 const IN_PROGRESS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 /// Behind a holder: 30 ms at first, then half as long again each time.
 pub(crate) const MIN_POLL: Duration = Duration::from_millis(30);
-/// The longest pause of a single contender. The five reads of a second cost a third of what the same second costs a 128
-/// MB function that waits. Pauses are longer only when many contenders wait.
+/// The longest pause of a caller without a ticket. The five reads of a second cost a third of what the same second costs a 128
+/// MB function that waits. With a ticket, the line decides when to look.
 pub(crate) const MAX_POLL: Duration = Duration::from_millis(250);
 
 /// Pauses that grow. Each one is between half and all of its nominal length, so that contenders that began together

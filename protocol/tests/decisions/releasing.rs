@@ -221,7 +221,7 @@ fn releases() -> Vec<Case> {
     ]
 }
 
-/// A holder that was granted the lock while others waited tells them for how long it had the lock.
+/// What a grant has seen of the line changes nothing of its release.
 fn grants_and_releases() -> Vec<Case> {
     let with = |name, options: AcquireOptions, releases: ReleaseOptions, script: Script| {
         let settings = Settings::default();
