@@ -103,7 +103,15 @@ mod tests {
         let some = line(9, Some(4), None);
         assert_eq!([3, 4, 5, 6, 9].map(|ticket| some.ahead_of(ticket)), [0, 0, 0, 1, 4]);
         assert_eq!((some.waiting(), line(9, Some(9), Some(9)).is_open()), (5, false));
+        assert_eq!([1, 3].map(|ticket| line(9, None, None).ahead_of(ticket)), [0, 2], "nobody was served yet");
         assert!(line(0, None, None).is_open(), "a Claim is refused where a counter is missing");
+    }
+
+    #[test]
+    fn a_ticket_that_was_never_given_has_no_place_and_keeps_nobody_from_the_lock() {
+        let line = Line { last: 9, served: Some(4), sleeper: None, left: Vec::new() };
+        assert_eq!([4, 5, 9, 10].map(|ticket| line.has(ticket)), [false, true, true, false]);
+        assert_eq!([4, 5, 6, 9, 10].map(|ticket| line.is_turn_of(ticket)), [true, true, false, false, true]);
     }
 
     #[test]
@@ -112,6 +120,7 @@ mod tests {
             (9, Some(4), Some(7), Some(5..=7)),
             (9, None, Some(2), Some(1..=2)),
             (9, Some(4), Some(5), Some(5..=5)),
+            (9, Some(4), Some(12), Some(5..=9)),
             (9, Some(4), Some(4), None),
             (9, Some(4), None, None),
             // The row was written by hand: nobody is in line.

@@ -280,6 +280,57 @@ pub(crate) fn cases() -> Vec<Case> {
             .waits(5_000),
         ),
         of(
+            "behind one in line, who does not come, after another has come for whom others had the lock",
+            at_once(),
+            says(
+                [Refused(new().line(7, 5)), AppliedTo(new().line(8, 5))]
+                    .into_iter()
+                    .chain((8..12).flat_map(|token| {
+                        [Is(released().token(token).line(8, 5)), Is(new().token(token + 1).line(8, 5))]
+                    }))
+                    .chain([Is(new().token(13).line(8, 6))])
+                    .chain(looks(7, released().token(13).line(8, 6)))
+                    .chain([Applied]),
+            )
+            .waits(8_000),
+        ),
+        of(
+            "behind one in line, who does not come, after others had the lock that was frozen and thawed",
+            at_once(),
+            says(
+                [Refused(new()), AppliedTo(new().line(7, 5))]
+                    .into_iter()
+                    .chain((8..12).flat_map(|token| {
+                        [Is(released().token(token).line(7, 5).frozen()), Is(new().token(token + 1).line(7, 5))]
+                    }))
+                    .chain(looks(7, released().token(12).line(7, 5)))
+                    .chain([Applied]),
+            )
+            .waits(8_000),
+        ),
+        of(
+            "behind four in line, none of whom comes",
+            at_once(),
+            says(
+                [Refused(new()), AppliedTo(new().line(10, 5))]
+                    .into_iter()
+                    .chain(looks(5, released().line(10, 5)))
+                    .chain([Applied]),
+            )
+            .waits(9_000),
+        ),
+        of(
+            "behind three in line, none of whom comes",
+            at_once(),
+            says(
+                [Refused(new()), AppliedTo(new().line(9, 5))]
+                    .into_iter()
+                    .chain(looks(11, released().line(9, 5)))
+                    .chain([Applied]),
+            )
+            .waits(9_000),
+        ),
+        of(
             "behind one in line, who does not come for the lock of a dead holder",
             at_once(),
             says(
