@@ -183,10 +183,11 @@ impl Me {
     fn is_somebody_else(&self, state: &mut State, call: CallId, held: &Held) {
         state.counts().held += 1;
         state.counts().refused_as_frozen += u64::from(held.freeze_reason.is_some());
-        // Nobody reclaims a lock that was released, if it is frozen or others wait in line for it.
+        // Nobody reclaims a lock that was released, if it is frozen or left to others in line. Perhaps none of them waits any more:
+        // where the counters began again, the caller's own place may have been given up by an old ticket of the same number.
         let shown = state.ledger.calls[call].shown.clone();
         let is_nobodys =
-            (held.freeze_reason.is_some() || held.waiting > 0) && shown.as_ref().is_none_or(|shown| shown.released);
+            (held.freeze_reason.is_some() || held.left_to_line) && shown.as_ref().is_none_or(|shown| shown.released);
         state.left_to_nobody(call, held, shown.as_ref());
         state.is_not_its_turn(call, held);
         let Some(version) = Version::parse(held.observation.version()) else { return };
