@@ -43,9 +43,6 @@ pub(crate) struct Scene {
     pub(crate) work_millis: u64,
     #[serde(default)]
     pub(crate) waiting: Waiting,
-    /// Whether a burst on the same key came before, so that the row tells for how long holders hold the lock.
-    #[serde(default)]
-    pub(crate) later: bool,
 }
 
 /// How callers of lambda-lock wait. Other clients have one way.
@@ -89,7 +86,7 @@ pub(crate) struct Order {
 impl Scene {
     /// A scene as the client's defaults have it.
     pub(crate) fn new(client: Client, contenders: u32, rounds: u32, work_millis: u64) -> Self {
-        Self { client, contenders, rounds, work_millis, waiting: Waiting::Default, later: false }
+        Self { client, contenders, rounds, work_millis, waiting: Waiting::Default }
     }
 
     pub(crate) fn turns(&self) -> f64 {
@@ -99,10 +96,16 @@ impl Scene {
 
 impl fmt::Display for Scene {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { client, contenders, rounds, work_millis, waiting, later } = self;
+        let Self { client, contenders, rounds, work_millis, waiting } = self;
         write!(f, "{client}: {contenders} contenders, {rounds} turns each, {work_millis} ms of work")?;
-        f.write_str(if *waiting == Waiting::InTurn { ", in turn" } else { "" })?;
-        f.write_str(if *later { ", after an earlier burst" } else { "" })
+        f.write_str(if *waiting == Waiting::InTurn { ", in turn" } else { "" })
+    }
+}
+
+impl Order {
+    /// What the requests of a scene cost next to each other: a write five times as much as a read.
+    pub(crate) fn price(&self) -> f64 {
+        (5 * self.writes + self.reads) as f64
     }
 }
 
@@ -139,8 +142,7 @@ pub(crate) fn plan(contenders: &[u32], repeats: u32) -> Vec<Scene> {
             for work_millis in BURST_WORK_MILLIS {
                 let scene = |client| Scene::new(client, contenders, 1, work_millis);
                 scenes.extend(BURST_CLIENTS.map(scene).into_iter().filter(again));
-                let ours = [Waiting::Default, Waiting::InTurn];
-                scenes.extend(ours.map(|waiting| Scene { waiting, later: true, ..scene(Ours) }));
+                scenes.push(Scene { waiting: Waiting::InTurn, ..scene(Ours) });
             }
         }
     }
@@ -154,22 +156,19 @@ pub(crate) async fn measure(
     scene: Scene,
     repeat: usize,
 ) -> Result<Contended, Error> {
-    let Scene { client, contenders, rounds, work_millis, waiting, later } = scene;
+    let Scene { client, contenders, rounds, work_millis, waiting } = scene;
     let proxy = CountingProxy::start(endpoint).await?;
     let mut peer = drivers.start(client, proxy.endpoint(), LEASE).await?;
     // Warms up the process and its connection, so that only the contention counts.
     peer.measure("pairs", json!({ "keys": [format!("warm-{client}")], "count": 20 })).await?;
     let options = json!({
-        "key": format!("contended-{client}-{contenders}-{rounds}-{work_millis}-{waiting:?}-{later}-{repeat}"),
+        "key": format!("contended-{client}-{contenders}-{rounds}-{work_millis}-{waiting:?}-{repeat}"),
         "contenders": contenders,
         "rounds": rounds,
         "workMillis": work_millis,
         "waitMillis": u64::try_from(WAIT.as_millis())?,
         "inTurn": waiting == Waiting::InTurn,
     });
-    if later {
-        peer.measure("contend", options.clone()).await?;
-    }
     proxy.take();
     let told = peer.measure("contend", options).await?;
     if told["overlaps"] != 0 {
@@ -213,8 +212,8 @@ mod tests {
         assert_eq!([8, 32].map(|contenders| times(Go, contenders, ROUNDS, 0)), [3, 1]);
         assert_eq!([8, 32].map(|callers| times(Ours, callers, 1, 500)), [3, 3]);
         assert_eq!([8, 32].map(|callers| times(Go, callers, 1, 500)), [3, 1]);
-        let later = Scene { later: true, waiting: Waiting::InTurn, ..Scene::new(Ours, 8, 1, 500) };
-        assert_eq!(plan.iter().filter(|planned| **planned == later).count(), 3);
+        let in_turn = Scene { waiting: Waiting::InTurn, ..Scene::new(Ours, 8, 1, 500) };
+        assert_eq!(plan.iter().filter(|planned| **planned == in_turn).count(), 3);
     }
 
     #[test]

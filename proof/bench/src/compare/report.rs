@@ -1,7 +1,6 @@
 //! Writes `BENCHMARKS.md` from the raw data of a run.
 
 use super::behind;
-use super::client::Client::{Go, Java, Ours};
 use super::client::{ALL, Client, LOCKS};
 use super::contention::{
     BURST_WORK_MILLIS, CALLERS, CONTENDERS, ORDERED, Order, PLAYS, ROUNDS, Scene, WORK_MILLIS, Waiting,
@@ -196,38 +195,31 @@ fn contention(results: &Results) -> String {
         }
     }
     text + "\nThe caller that has just released is the first to try again, so one contender often takes several turns in \
-            a row, with every client. Callers of lambda-lock wait in line where two looks find the same holder, and always if \
+            a row, with every client. Callers of lambda-lock wait in line where two looks show the same grant, and always if \
             they ask for it (see [Order](#order)). A turn takes two requests, and at least two more if it had to wait: the \
             one that was refused, and a look.\n\n"
 }
 
 fn burst(results: &Results) -> String {
-    let scene =
-        |client, waiting, later, callers, work| Scene { waiting, later, ..Scene::new(client, callers, 1, work) };
-    let ways = [(Ours, Waiting::Default, false), (Ours, Waiting::Default, true), (Ours, Waiting::InTurn, true)];
-    let ways = ways.into_iter().chain([(Java, Waiting::Default, false), (Go, Waiting::Default, false)]);
-    let scenes = CALLERS.iter().flat_map(|callers| BURST_WORK_MILLIS.map(|work| (*callers, work))).flat_map(
-        |(callers, work)| {
-            ways.clone().map(move |(client, waiting, later)| scene(client, waiting, later, callers, work))
-        },
-    );
+    let scenes = CALLERS.iter().flat_map(|callers| BURST_WORK_MILLIS.map(|work| (*callers, work)));
     ordered(
         results,
-        scenes,
+        scenes.flat_map(|(callers, work)| in_each_way(callers, 1, work)),
         "## Bursts\n\n\
-         All callers arrive at once, as if one event had started them, and take one turn each. *Later* is a second burst \
-         on the same key: the row told then for how long holders hold the lock.\n\n",
+         All callers arrive at once, as if one event had started them, and take one turn each.\n\n",
     )
 }
 
+/// A scene with each client, and with each way in which ours can wait.
+fn in_each_way(callers: u32, rounds: u32, work: u64) -> [Scene; 4] {
+    ORDERED.map(|(client, waiting)| Scene { waiting, ..Scene::new(client, callers, rounds, work) })
+}
+
 fn order(results: &Results) -> String {
-    let scenes =
-        CALLERS.iter().flat_map(|callers| WORK_MILLIS.map(|work| (*callers, work))).flat_map(|(callers, work)| {
-            ORDERED.map(|(client, waiting)| Scene { waiting, ..Scene::new(client, callers, ROUNDS, work) })
-        });
+    let scenes = CALLERS.iter().flat_map(|callers| WORK_MILLIS.map(|work| (*callers, work)));
     ordered(
         results,
-        scenes,
+        scenes.flat_map(|(callers, work)| in_each_way(callers, ROUNDS, work)),
         &format!(
             "## Order\n\n\
              {ROUNDS} turns of each caller, as in [Contention](#contention). Whoever has released is the first to ask again, so \
@@ -242,17 +234,8 @@ fn ordered(results: &Results, scenes: impl Iterator<Item = Scene>, heading: &str
     for scene in scenes {
         let orders = results.orders(scene);
         let (Some((_, requests)), false) = (results.scene(scene), orders.is_empty()) else { continue };
-        let middle = |figure: fn(&Order) -> f64| {
-            let mut figures: Vec<f64> = orders.iter().map(figure).collect();
-            figures.sort_by(f64::total_cmp);
-            quantile(&figures, 0.5)
-        };
-        let way = match (scene.waiting, scene.later) {
-            (Waiting::Default, false) => "",
-            (Waiting::Default, true) => ", later",
-            (Waiting::InTurn, false) => ", in turn",
-            (Waiting::InTurn, true) => ", in turn, later",
-        };
+        let middle = |figure: fn(&Order) -> f64| results.of_order(scene, figure).unwrap_or_default();
+        let way = if scene.waiting == Waiting::InTurn { ", in turn" } else { "" };
         let most_passed = orders.iter().map(|order| order.most_passed).max().unwrap_or_default();
         let _ = writeln!(
             rows,

@@ -108,6 +108,12 @@ impl Results {
         self.contention.iter().filter(|one| one.scene == scene).filter_map(|one| one.order).collect()
     }
 
+    /// A figure of the order in a scene: the median.
+    pub(crate) fn of_order(&self, scene: Scene, figure: impl Fn(&Order) -> f64) -> Option<f64> {
+        let figures = sorted(self.orders(scene).iter().map(figure));
+        (!figures.is_empty()).then(|| quantile(&figures, 0.5))
+    }
+
     pub(crate) fn scene(&self, scene: Scene) -> Option<(f64, f64)> {
         let of = |one: &&Contended| one.scene == scene;
         let hand_over = sorted(self.contention.iter().filter(of).map(Contended::hand_over));
