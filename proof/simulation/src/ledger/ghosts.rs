@@ -36,10 +36,18 @@ impl Ledger {
     }
 
     /// Whether the protocol cannot refuse a late grant. That is so if its row was deleted, also when a late copy of a Claim has
-    /// created it again since, perhaps with the very version that a late Take requires. And it is so if the last write of the
-    /// row (mostly a release) was requested before the grant and was in flight at that time, as far as clocks can tell.
+    /// created it again since, perhaps with the very version that a late Take requires; and if such a copy has brought that version
+    /// back to a row that was not deleted. And it is so if the last write of the row (mostly a release) was requested before the
+    /// grant and was in flight at that time, as far as clocks can tell.
     pub(super) fn cannot_be_refused(&self, plan: &Plan, written: Written, before: Option<&Mark>) -> bool {
-        before.is_none() || self.is_haunted(written.key) || !self.is_newer(plan, written)
+        before.is_none() || self.is_haunted(written.key) || self.is_back(written.key) || !self.is_newer(plan, written)
+    }
+
+    /// Whether a late copy of a Claim has granted once more what was granted and released before. Then the row has the very version
+    /// again that an earlier Take required.
+    fn is_back(&self, key: usize) -> bool {
+        let Some(current) = self.current[key].map(|current| &self.grants[current]) else { return false };
+        current.ghost && self.grants.iter().filter(|one| one.grant == current.grant).count() > 1
     }
 
     /// Whether the last write of the row was requested later than this request, by more than the clock difference. Then
