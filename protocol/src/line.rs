@@ -2,6 +2,7 @@
 
 use super::schema;
 use super::value::{Item, Value};
+use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
 /// So many tickets are listed as given up. Who gives up beyond that is passed like one that is gone.
@@ -90,6 +91,37 @@ impl Line {
     /// How many before this ticket have given up and were not passed.
     fn left_before(&self, ticket: u64) -> u64 {
         self.left.iter().filter(|left| **left < ticket && self.has(**left)).count() as u64
+    }
+}
+
+/// What the last look of a caller has shown of a lock that is left to those in line. One call hands it to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Turns {
+    /// The last ticket that was served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    served: Option<u64>,
+    /// The lock was free.
+    was_free: bool,
+    /// How often somebody who is not in line was granted the lock since then, which the caller had left to those ahead.
+    pub(super) lost: u32,
+}
+
+impl Turns {
+    /// Records what a look has shown. `served` is `None` where the row does not tell.
+    pub(super) fn see(&mut self, served: Option<u64>, is_new_grant: bool, is_free: bool) {
+        let served = served.or(self.served);
+        if served != self.served {
+            self.lost = 0;
+        } else if self.was_free && is_new_grant {
+            self.lost = self.lost.saturating_add(1);
+        }
+        (self.served, self.was_free) = (served, is_free);
+    }
+
+    /// What the next call needs to know. `None` where nothing was lost, nor can be.
+    pub(super) fn for_next_call(self) -> Option<Self> {
+        (self.was_free || self.lost > 0).then_some(self)
     }
 }
 

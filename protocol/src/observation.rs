@@ -3,6 +3,7 @@
 
 use super::clock_bounds::ClockBounds;
 use super::instants::{Instants, millis_rounded_up};
+use super::line::Turns;
 use super::port::Now;
 use super::record::Record;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,9 @@ pub struct Observation {
     /// The caller's place in line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ticket: Option<u64>,
+    /// What it has seen of the turns of others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    turns: Option<Turns>,
 }
 
 impl Observation {
@@ -35,13 +39,15 @@ impl Observation {
             // Rounded down, because time that did not pass must not be counted.
             unchanged_for_millis: u64::try_from(unchanged_for.as_millis()).unwrap_or(u64::MAX),
             ticket: None,
+            turns: None,
         }
     }
 
     /// Makes an observation from its parts, to carry it in a format that serde does not write.
     pub fn from_parts(version: String, lease: Duration, unchanged_for: Duration) -> Self {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        Self { version, lease_millis: millis(lease), unchanged_for_millis: millis(unchanged_for), ticket: None }
+        let (lease_millis, unchanged_for_millis) = (millis(lease), millis(unchanged_for));
+        Self { version, lease_millis, unchanged_for_millis, ticket: None, turns: None }
     }
 
     /// Adds time that has passed since this observation was made, and that the caller vouches for. Adding more than
@@ -60,10 +66,25 @@ impl Observation {
     }
 
     /// The same with this [ticket](Observation::ticket), to carry it in another format than serde's. A made-up one may cost others
-    /// their turn, and nothing else.
+    /// their turn, and nothing else. How often callers that are not in line have taken the lock is carried by serde alone.
     #[must_use]
     pub fn with_ticket(self, ticket: Option<u64>) -> Self {
         Self { ticket, ..self }
+    }
+
+    /// The same with no more time than this, for whoever believes only so much of it.
+    #[must_use]
+    pub fn at_most(self, unchanged_for: Duration) -> Self {
+        let millis = u64::try_from(unchanged_for.as_millis()).unwrap_or(u64::MAX);
+        Self { unchanged_for_millis: self.unchanged_for_millis.min(millis), ..self }
+    }
+
+    pub(crate) fn turns(&self) -> Option<Turns> {
+        self.turns
+    }
+
+    pub(crate) fn with_turns(self, turns: Option<Turns>) -> Self {
+        Self { turns, ..self }
     }
 
     /// The version that was seen.

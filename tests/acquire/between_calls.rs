@@ -1,7 +1,7 @@
 //! Waiting in line between calls: the place is kept, and the release tells whose turn it is.
 
 use crate::LEASE;
-use lambda_lock::{ErrorKind, Held, LockClient, Observation, ReleaseOutcome, TryAcquired};
+use lambda_lock::{AcquireRequest, ErrorKind, Held, Lock, LockClient, Observation, ReleaseOutcome, TryAcquired};
 use lambda_lock_testkit::{Fault, Process, Table, acquired, granted, millis, secs};
 use serde_json::json;
 use std::time::Duration;
@@ -213,6 +213,69 @@ async fn a_sleeper_behind_one_that_does_not_come_is_granted_the_lock_at_its_next
         lock.release().await.unwrap();
         let most = if dies { secs(28) } else { secs(7) };
         assert!(came.elapsed() <= most && looks <= 4, "{dies}: {:?}, {looks} looks", came.elapsed());
+    }
+}
+
+/// How a caller asks behind those who are gone. Each of its calls is too short to see that nobody comes.
+#[derive(Clone, Copy, Debug)]
+enum Asks {
+    BetweenCalls,
+    Once,
+    InTurnForThreeSeconds,
+}
+
+impl Asks {
+    async fn ask(self, process: &Process, seen: Option<Observation>) -> Result<Lock, Held> {
+        let (locks, budget) = (process.locks("waits"), process.budget(secs(3)));
+        let tried = match self {
+            Asks::InTurnForThreeSeconds => {
+                let acquire = locks.acquire("k").lease(LEASE).within(&budget).in_turn();
+                let acquired = seen.into_iter().fold(acquire, AcquireRequest::observation).await;
+                return acquired.map_err(|error| error.held().unwrap().clone());
+            }
+            Asks::BetweenCalls => locks.try_acquire("k").lease(LEASE).between_calls(),
+            Asks::Once => locks.try_acquire("k").lease(LEASE),
+        };
+        match seen.into_iter().fold(tried, AcquireRequest::observation).await.unwrap() {
+            TryAcquired::Granted(lock) => Ok(lock),
+            TryAcquired::Held(held) => Err(held),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn grants_out_of_turn_keep_the_lock_from_nobody_who_brings_what_it_has_seen() {
+    for asks_so in [Asks::BetweenCalls, Asks::Once, Asks::InTurnForThreeSeconds] {
+        for every in [1_000, 1_500, 4_000, 5_300] {
+            let (_, [holder, gone, process, other]) = stage();
+            let lock = acquired(&holder.locks("holder"), LEASE).await;
+            for _ in 0..4 {
+                asks(&gone.locks("gone")).await;
+            }
+            lock.release().await.unwrap();
+            let out_of_turn = tokio::spawn(async move {
+                loop {
+                    sleep(millis(every - 100)).await;
+                    let tried = other.locks("other").try_acquire("k").lease(LEASE).out_of_turn().await.unwrap();
+                    sleep(millis(100)).await;
+                    if let Some(lock) = tried.granted() {
+                        lock.release().await.unwrap();
+                    }
+                }
+            });
+            let (begun, mut seen) = (Instant::now(), None);
+            let lock = loop {
+                let held = match asks_so.ask(&process, seen).await {
+                    Ok(lock) => break lock,
+                    Err(held) => held,
+                };
+                assert!(begun.elapsed() < secs(180), "{asks_so:?} beside a grant every {every} ms: {held:?}");
+                sleep(held.retry_after.max(millis(250))).await;
+                seen = Some(held.observation);
+            };
+            out_of_turn.abort();
+            lock.release().await.unwrap();
+        }
     }
 }
 

@@ -122,8 +122,8 @@ async fn behind_fast_holders_a_ticket_is_taken_after_a_second_where_a_second_is_
         let began = Instant::now();
         for turn in 0..1_800 {
             // Each look finds another holder.
-            let token = 1_760_000_000_001_u64 + turn;
-            table.set("k", json!({"fencingToken": {"N": token.to_string()}}));
+            let version = format!("ll1-{turn:032x}-0199d6a4c8000123456789abcdef");
+            table.set("k", json!({"recordVersionNumber": {"S": version}}));
             sleep(millis(1)).await;
             if tickets(&table).0 > 0 {
                 assert!(began.elapsed() >= secs(1), "{:?}", began.elapsed());

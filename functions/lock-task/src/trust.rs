@@ -90,8 +90,7 @@ impl Trust {
         if hmac.is_some() && !self.keys.is_empty() {
             return told;
         }
-        let unchanged_for = told.unchanged_for().min(self.longest_waited);
-        Observation::from_parts(told.version().to_owned(), told.lease(), unchanged_for).with_ticket(told.ticket())
+        told.at_most(self.longest_waited)
     }
 
     /// When a response hands something out, by the wall clock in epoch milliseconds. `None` without a key.

@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// Other seeds notice these seldom or never: few of their callers are far behind in line, and none sleeps between its calls.
-const IN_CROWDS: [Mistake; 8] = [
+const IN_CROWDS: [Mistake; 9] = [
     Mistake::ServedGoesBack,
     Mistake::GraceTooShort,
     Mistake::SleeperLeaves,
@@ -31,6 +31,7 @@ const IN_CROWDS: [Mistake; 8] = [
     Mistake::DesertedIgnoresSkew,
     Mistake::SkipCountsHeldTime,
     Mistake::TimeBeforeTicketCounts,
+    Mistake::LostTurnsKept,
 ];
 
 /// A number of violations that is large enough to estimate their rate.

@@ -11,7 +11,6 @@ use crate::call::Call;
 use crate::failure::Failure;
 use crate::holding::Holding;
 use crate::instants::Instants;
-use crate::observation::Observation;
 use crate::port::{Now, Port};
 use crate::record::{InvalidRecord, Record};
 use crate::reply::{Reply, Written};
@@ -60,8 +59,8 @@ pub(super) fn failed<T>(failure: Failure) -> Flow<T> {
 
 impl<'a> Acquiring<'a> {
     pub(super) fn new(settings: &'a Settings, options: AcquireOptions, work: Option<Work>) -> Self {
-        let ticket = options.observation.as_ref().and_then(Observation::ticket);
-        let waiter = Waiter::with_ticket(ticket.filter(|_| options.queueing != Queueing::Ignored));
+        let earlier = options.observation.as_ref().filter(|_| options.queueing != Queueing::Ignored);
+        let waiter = earlier.map(Waiter::after).unwrap_or_default();
         Self {
             settings,
             options,

@@ -26,7 +26,7 @@
 
 use super::options::{HolderSeen, Reclaim};
 use super::rows::Row;
-use super::waiter::{Waiter, deserted_in};
+use super::waiter::Waiter;
 use crate::attributes::{AttributesChange, EarlierNames};
 use crate::clock_bounds::ClockBounds;
 use crate::failure::Failure;
@@ -221,10 +221,12 @@ impl<'a> Caller<'a> {
     pub(super) fn holder(&self, now: &Now, wait: &Wait<'_>) -> HolderSeen {
         let (watch, record, left_to_line) = (wait.watch, wait.watch.record(), wait.held_for.is_zero());
         let retry_after = if left_to_line {
-            deserted_in(now, record, self.clock_bounds).unwrap_or(wait.left_for)
+            let deserted_in = self.line.and_then(|waiter| waiter.deserted_in(now, record, self.clock_bounds));
+            deserted_in.unwrap_or(wait.left_for)
         } else {
             watch.dead_in(now, self.clock_bounds)
         };
+        let observation = watch.observation(now.instants);
         HolderSeen {
             owner: record.owner.clone(),
             ends_at_ms: record.believable_end(),
@@ -232,7 +234,10 @@ impl<'a> Caller<'a> {
             waiting: record.believable_line().map_or(0, Line::waiting),
             left_to_line,
             freeze_reason: record.freeze_reason.clone(),
-            observation: watch.observation(now.instants).with_ticket(self.line.and_then(Waiter::ticket)),
+            observation: match self.line {
+                Some(waiter) => waiter.hands_over(observation),
+                None => observation,
+            },
             attributes: record.attributes.clone(),
         }
     }

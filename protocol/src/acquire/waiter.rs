@@ -18,11 +18,12 @@
 use super::options::Queueing;
 use crate::clock_bounds::{ClockBounds, DEFAULT_SKEW};
 use crate::instants::{Instants, millis_rounded_up};
-use crate::line::Line;
-use crate::observation::HolderWatch;
+use crate::line::{Line, Turns};
+use crate::observation::{HolderWatch, Observation};
 use crate::port::{Now, Port};
 use crate::record::Record;
 use crate::value::Item;
+use crate::version::{Grant, Version};
 use std::time::Duration;
 
 /// For how long a free lock is left to those ahead, and [`GRACE_FOR_EACH`] longer: enough to wake one that sleeps, for the next step
@@ -48,7 +49,7 @@ const NEXT: u32 = 3;
 
 /// How long until a lock is deserted: nobody in line has come for it since it was released, its lease was over or it was thawed,
 /// whatever the clocks say. `None` where the row does not tell.
-pub(super) fn deserted_in(now: &Now, record: &Record, bounds: &ClockBounds) -> Option<Duration> {
+fn deserted_in(now: &Now, record: &Record, bounds: &ClockBounds) -> Option<Duration> {
     let skew = bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW);
     let since = now.wall.millis.saturating_sub(millis_rounded_up(skew.saturating_add(MAX_GRACE)));
     let free_from = record.believable_end()?.max(record.freeze_changed_at.unwrap_or(0));
@@ -66,13 +67,9 @@ pub(super) struct Waiter {
     is_carried: bool,
     /// The first look.
     since: Option<Instants>,
-    /// The token of the newest grant that was seen, and whether the last look showed it over, and nothing else in the way.
-    grant: Option<u64>,
-    was_free: bool,
-    /// The last ticket that was served, as it was seen, and how often somebody who is not in line was granted the lock since then
-    /// which this caller had left to those ahead.
-    served: Option<u64>,
-    lost_turns: u32,
+    /// The newest grant that was seen.
+    grant: Option<Grant>,
+    turns: Turns,
     /// Two looks in a row have shown the same grant: held, or over and left to those in line.
     is_slow: bool,
     /// The first look with this ticket, and how many were ahead then.
@@ -82,23 +79,21 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    /// A waiter with the ticket of an earlier call, if there is one.
-    pub(super) fn with_ticket(ticket: Option<u64>) -> Self {
-        Self { ticket, is_carried: ticket.is_some(), ..Self::default() }
+    /// A waiter that goes on where an earlier call was refused.
+    pub(super) fn after(earlier: &Observation) -> Self {
+        let (ticket, turns) = (earlier.ticket(), earlier.turns().unwrap_or_default());
+        let grant = Version::parse(earlier.version()).map(|version| version.grant);
+        Self { ticket, is_carried: ticket.is_some(), grant, turns, ..Self::default() }
     }
 
     /// Records what a look has shown.
     pub(super) fn see(&mut self, record: &Record, after: Instants) {
         self.since.get_or_insert(after);
-        self.is_slow |= record.token.is_some() && record.token == self.grant;
-        let served = record.believable_line().map_or(self.served, |line| line.served);
-        if served != self.served {
-            self.lost_turns = 0;
-        } else if self.was_free && (record.token != self.grant || !record.is_ours()) {
-            self.lost_turns = self.lost_turns.saturating_add(1);
-        }
-        (self.grant, self.served) = (record.token, served);
-        self.was_free = record.released && record.freeze_reason.is_none() && record.is_ours();
+        let grant = record.own_version.map(|version| version.grant);
+        let is_free = record.released && record.freeze_reason.is_none() && record.is_ours();
+        self.is_slow |= grant.is_some() && grant == self.grant;
+        self.turns.see(record.believable_line().and_then(|line| line.served), grant != self.grant, is_free);
+        self.grant = grant;
         // The counters began again, so a ticket from before means nothing. Under a peer's version it is kept.
         let is_void = |ticket: &u64| record.line.as_ref().is_none_or(|line| line.last < *ticket);
         if record.is_ours() && self.ticket.as_ref().is_some_and(is_void) {
@@ -106,7 +101,7 @@ impl Waiter {
         }
         let Some((line, ticket)) = record.believable_line().zip(self.ticket) else { return };
         // Nobody wakes a caller for a ticket that was passed. It takes another one, unless it finds the lock free now.
-        if self.is_carried && !self.was_free && line.served >= Some(ticket) {
+        if self.is_carried && !is_free && line.served >= Some(ticket) {
             return self.forget();
         }
         let ahead = line.ahead_of(ticket);
@@ -119,7 +114,6 @@ impl Waiter {
     /// Reads the ticket that this caller was given, from the row as it was written.
     pub(super) fn joined(&mut self, row: &Item) {
         self.ticket = Line::of_row(row).map(|line| line.last);
-        self.lost_turns = 0;
     }
 
     /// The ticket means nothing any more: the row is gone, and the line with it, or the caller was passed, or has given up.
@@ -129,6 +123,11 @@ impl Waiter {
 
     pub(super) fn ticket(&self) -> Option<u64> {
         self.ticket
+    }
+
+    /// An observation with all that the next call needs to go on.
+    pub(super) fn hands_over(&self, observation: Observation) -> Observation {
+        observation.with_ticket(self.ticket).with_turns(self.turns.for_next_call())
     }
 
     /// The ticket that a grant serves. `None` without one, and with one that was passed.
@@ -146,15 +145,25 @@ impl Waiter {
     /// is not in line may take the lock meanwhile, again and again: each time counts as much as one of those ahead.
     pub(super) fn turn_in(&self, now: &Now, watch: &HolderWatch, bounds: &ClockBounds) -> Duration {
         let record = watch.record();
-        let lost = GRACE_FOR_EACH.saturating_mul(self.lost_turns);
-        let own_turn =
-            |left_for: Duration| bounds.stretched(self.grace(record)).saturating_sub(left_for.saturating_add(lost));
+        let own_turn = |free_for: Duration| {
+            bounds.stretched(self.grace(record)).saturating_sub(free_for.saturating_add(self.lost()))
+        };
         let free_for = watch.takeable_for(now, bounds);
         match self.joined {
             Some((joined, _)) if !self.is_carried => own_turn(free_for.min(now.instants.monotonic_since(joined))),
             // It may ask only once.
-            _ => own_turn(free_for).min(deserted_in(now, record, bounds).unwrap_or(Duration::MAX)),
+            _ => own_turn(free_for).min(self.deserted_in(now, record, bounds).unwrap_or(Duration::MAX)),
         }
+    }
+
+    /// How long until this caller may take a lock although it looks only once. `None` where the row does not tell.
+    pub(super) fn deserted_in(&self, now: &Now, record: &Record, bounds: &ClockBounds) -> Option<Duration> {
+        deserted_in(now, record, bounds).map(|left| left.saturating_sub(self.lost()))
+    }
+
+    /// By how much less this caller leaves the lock to those ahead, because others have taken it meanwhile.
+    fn lost(&self) -> Duration {
+        GRACE_FOR_EACH.saturating_mul(self.turns.lost)
     }
 
     /// How long this caller leaves a free lock to those ahead.

@@ -12,6 +12,7 @@ use lambda_lock_protocol::{
     AcquireOptions, Acquired, AttributesChange, DataChange, HolderSeen, Observation, PendingCommit, Queueing, Reclaim,
     Settings, Version, acquire,
 };
+use serde_json::json;
 use std::time::Duration;
 
 pub(crate) fn options() -> AcquireOptions {
@@ -45,6 +46,14 @@ pub(crate) fn with_queueing(queueing: Queueing) -> AcquireOptions {
 pub(crate) fn with_ticket(ticket: u64) -> AcquireOptions {
     let seen = Observation::from_parts("another version".to_owned(), Duration::from_secs(20), Duration::ZERO);
     AcquireOptions { observation: Some(seen.with_ticket(Some(ticket))), ..with_queueing(Queueing::BetweenCalls) }
+}
+
+/// A caller that brings the last ticket of eight from an earlier call. That call had left the free lock to those ahead, behind the
+/// ticket 5, and so many before it had lost the lock to others.
+pub(crate) fn has_lost(turns: u32) -> AcquireOptions {
+    let seen = json!({ "version": "another version", "leaseMillis": 20_000, "unchangedForMillis": 0, "ticket": 8,
+        "turns": { "served": 5, "wasFree": true, "lost": turns } });
+    AcquireOptions { observation: Some(serde_json::from_value(seen).unwrap()), ..with_ticket(8) }
 }
 
 /// A caller that brings an observation of this row.

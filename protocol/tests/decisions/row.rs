@@ -110,7 +110,8 @@ impl Row {
     pub(crate) fn version(&self, attempts: &[Version]) -> String {
         match self.wrote {
             Wrote::Theirs(before) => {
-                Version { grant: Grant::from_random([2; 16]), stamp: Stamp::after(None, BEGIN - before, 2) }.text()
+                Version { grant: theirs(self.item.get("fencingToken")), stamp: Stamp::after(None, BEGIN - before, 2) }
+                    .text()
             }
             Wrote::Peer => "b2c6a6e2-37cb-4bd9-9cdd-1b0f0d1f9c3e".to_owned(),
             Wrote::Attempt(number) => attempts[number - 1].text(),
@@ -134,6 +135,15 @@ impl Row {
     }
 }
 
+/// The grant of others with this token.
+fn theirs(token: Option<&Value>) -> Grant {
+    let mut random = [2; 16];
+    if let Some(Value::N(token)) = token {
+        random[8..].copy_from_slice(&token.parse().unwrap_or(u64::MAX).to_be_bytes());
+    }
+    Grant::from_random(random)
+}
+
 /// The name of a version in a transcript.
 pub(crate) fn named(version: &str, attempts: &[Version]) -> String {
     if let Some(attempt) = attempts.iter().position(|attempt| attempt.text() == version) {
@@ -146,7 +156,7 @@ pub(crate) fn named(version: &str, attempts: &[Version]) -> String {
     let after = |from: u64| version.stamp.millis() as i64 - from as i64;
     match version.grant {
         grant if grant == saved(0).grant => format!("the saved grant{:+} ms", after(BEGIN - 5_000)),
-        grant if grant == Grant::from_random([2; 16]) => format!("their grant{:+} ms", after(BEGIN)),
+        grant if grant.first_version().starts_with("ll1-0202") => format!("their grant{:+} ms", after(BEGIN)),
         _ => format!("this grant{:+} ms", after(BEGIN)),
     }
 }

@@ -6,7 +6,7 @@ use crate::script::{BEGIN, Says};
 use Says::{Applied, AppliedTo, AppliedWithoutRow, Is, NoResponse, NoRow, Refused, Throttled};
 use lambda_lock_protocol::{AcquireOptions, Queueing};
 
-use crate::acquiring::{of, options, resumes, says, with_queueing, with_ticket};
+use crate::acquiring::{has_lost, of, options, resumes, says, with_queueing, with_ticket};
 
 /// So many looks show this row.
 fn looks(number: usize, row: Row) -> impl Iterator<Item = Says> {
@@ -278,6 +278,21 @@ pub(crate) fn cases() -> Vec<Case> {
                     .chain([Applied]),
             )
             .waits(5_000),
+        ),
+        of(
+            "behind two in line, who do not come, after others out of turn had the lock six times between its calls",
+            has_lost(5),
+            says([Is(Row::free().token(8).line(8, 5)), Applied]),
+        ),
+        of(
+            "behind two in line, who do not come, after others out of turn had the lock four times between its calls",
+            has_lost(3),
+            says([Is(Row::free().token(8).line(8, 5))]),
+        ),
+        of(
+            "behind two in line, one of whom has come since others out of turn had the lock six times",
+            has_lost(5),
+            says([Is(Row::free().token(8).line(8, 6))]),
         ),
         of(
             "behind one in line, who does not come, after another has come for whom others had the lock",

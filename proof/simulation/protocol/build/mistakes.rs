@@ -496,11 +496,17 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "NoDesertedClause",
         file: "acquire/waiter.rs",
-        find: "_ => own_turn(free_for).min(deserted_in(now, record, bounds).unwrap_or(Duration::MAX)),",
+        find: "_ => own_turn(free_for).min(self.deserted_in(now, record, bounds).unwrap_or(Duration::MAX)),",
         put: "
             _ if MISTAKEN => own_turn(free_for),
-            _ => own_turn(free_for).min(deserted_in(now, record, bounds).unwrap_or(Duration::MAX)),
+            _ => own_turn(free_for).min(self.deserted_in(now, record, bounds).unwrap_or(Duration::MAX)),
         ",
+    },
+    Edit {
+        name: "LostTurnsKept",
+        file: "line.rs",
+        find: "if served != self.served {",
+        put: "if served != self.served && !MISTAKEN {",
     },
     Edit {
         name: "NewcomerPasses",

@@ -136,6 +136,8 @@ mistakes! {
     DeadHolderIgnoresLine
     /// Who asks once is refused for as long as there is a line, even if nobody is in it any more.
     NoDesertedClause
+    /// A turn that was lost to somebody who is not in line still counts when somebody in line has come since.
+    LostTurnsKept
     /// A lock is deserted as soon as its release is older than the difference of the clocks.
     DesertedTooSoon
     /// A caller without a ticket takes over from a dead holder although a line was opened since it looked.

@@ -232,7 +232,8 @@ impl State {
         }
         let own = line.tickets.iter().rfind(|ticket| ticket.call == written.call && self.slots[ticket.slot].heard);
         // Who has slept with its ticket may have been told of the free lock by another call.
-        let given = own.filter(|ticket| ticket.sleeper.is_none()).map_or(0, |ticket| ticket.given);
+        let own_ticket = own.filter(|ticket| ticket.sleeper.is_none());
+        let given = own_ticket.map_or(0, |ticket| ticket.given);
         // What was sent, or decided by a process that stood still, before the lock was frozen may arrive after it was thawed.
         let knows = call.shown.as_ref().is_some_and(|shown| shown.freeze_changed_at == before.freeze_changed_at);
         let thawed = if written.begun < line.thawed || !knows { 0 } else { line.thawed };
@@ -266,7 +267,9 @@ impl State {
         // Somebody may have joined, or given up, since the call looked.
         let seen = call.shown.as_ref().filter(|shown| shown.own == before.own).unwrap_or(before);
         let last = seen.last_ticket.unwrap_or_default();
-        let lost = line.lost_turns.iter().filter(|at| **at >= given).count() as u64;
+        // Who has slept, or has no ticket, may have lost some in earlier calls.
+        let begun = own_ticket.map_or(0, |_| call.started);
+        let lost = line.lost_turns.iter().filter(|at| **at >= begun).count() as u64;
         let allowed = grace(ahead_of(own.unwrap_or(last + 1), served, seen)).saturating_sub(500 * MILLI * lost);
         self.ledger.counts.passed += 1;
         if free_for < allowed {

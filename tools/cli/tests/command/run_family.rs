@@ -137,7 +137,8 @@ async fn a_command_beneath_two_runs_is_told_once_to_end() {
 /// comes while it starts a program.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_left_the_group_is_told_to_end_also_by_ctrl_c_in_the_foreground() {
-    let cases = [("detached", "setsid -f sh -c 'WORK'; exec sleep 1000"), ("by-timeout", "exec timeout 1000 sh -c 'WORK'")];
+    let cases =
+        [("detached", "setsid -f sh -c 'WORK'; exec sleep 1000"), ("by-timeout", "exec timeout 1000 sh -c 'WORK'")];
     all(cases.into_iter().map(|(name, script)| async move {
         let place = Place::new().await;
         let worker = Worker::new(&format!("ctrl-c-{name}"), script, "");
