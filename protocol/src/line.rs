@@ -94,34 +94,39 @@ impl Line {
     }
 }
 
-/// What the last look of a caller has shown of a lock that is left to those in line. One call hands it to the next.
+/// The turns that a caller has left to those ahead of it in line. One call hands them to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Turns {
     /// The last ticket that was served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     served: Option<u64>,
-    /// The lock was free.
-    was_free: bool,
-    /// How often somebody who is not in line was granted the lock since then, which the caller had left to those ahead.
+    /// The caller has left the grant that it has seen last to those ahead, although it was over.
+    left: bool,
+    /// How often somebody who is not in line was granted such a lock, since that ticket was served.
     pub(super) lost: u32,
 }
 
 impl Turns {
     /// Records what a look has shown. `served` is `None` where the row does not tell.
-    pub(super) fn see(&mut self, served: Option<u64>, is_new_grant: bool, is_free: bool) {
+    pub(super) fn see(&mut self, served: Option<u64>, is_new_grant: bool) {
         let served = served.or(self.served);
         if served != self.served {
             self.lost = 0;
-        } else if self.was_free && is_new_grant {
+        } else if self.left && is_new_grant {
             self.lost = self.lost.saturating_add(1);
         }
-        (self.served, self.was_free) = (served, is_free);
+        (self.served, self.left) = (served, false);
+    }
+
+    /// The caller leaves the lock, as it has seen it last, to those ahead.
+    pub(super) fn leave(&mut self) {
+        self.left = true;
     }
 
     /// What the next call needs to know. `None` where nothing was lost, nor can be.
     pub(super) fn for_next_call(self) -> Option<Self> {
-        (self.was_free || self.lost > 0).then_some(self)
+        (self.left || self.lost > 0).then_some(self)
     }
 }
 

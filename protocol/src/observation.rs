@@ -12,8 +12,8 @@ use std::time::Duration;
 /// How long a version has been seen unchanged. One call hands it to the next, so that callers that live for seconds
 /// can together observe a lease that lasts for minutes.
 ///
-/// Serialise it, keep it between two calls, and give it to the next acquire of the same key. It has no effect when
-/// the row has another version by then.
+/// Serialise it, keep it between two calls, and give it to the next acquire of the same key. The time has no effect when
+/// the row has another version by then. The caller's place in line goes on.
 ///
 /// The time between two calls does not count by itself, because its length is unknown. A caller that can vouch for it
 /// adds it with [`and_waited`](Observation::and_waited): a Step Functions `Wait` state of 30 s proves 30 s.
@@ -26,7 +26,6 @@ pub struct Observation {
     /// The caller's place in line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ticket: Option<u64>,
-    /// What it has seen of the turns of others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     turns: Option<Turns>,
 }
@@ -66,7 +65,7 @@ impl Observation {
     }
 
     /// The same with this [ticket](Observation::ticket), to carry it in another format than serde's. A made-up one may cost others
-    /// their turn, and nothing else. How often callers that are not in line have taken the lock is carried by serde alone.
+    /// their turn, and nothing else. What the caller has lost to others who are not in line is carried by serde alone.
     #[must_use]
     pub fn with_ticket(self, ticket: Option<u64>) -> Self {
         Self { ticket, ..self }

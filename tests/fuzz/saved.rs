@@ -134,11 +134,8 @@ fn saved_locks_that_were_once_read_wrongly() {
 fn an_observation_is_refused_or_can_be_used() {
     let millis = || prop_oneof![any::<u64>().prop_map(Value::from), numbers()].boxed();
     let seen = || vec![("version", version()), ("leaseMillis", millis()), ("unchangedForMillis", millis())];
-    let turns = object(vec![
-        ("served", millis()),
-        ("wasFree", any::<bool>().prop_map(Value::from).boxed()),
-        ("lost", millis()),
-    ]);
+    let turns =
+        object(vec![("served", millis()), ("left", any::<bool>().prop_map(Value::from).boxed()), ("lost", millis())]);
     let in_line = object([seen(), vec![("ticket", millis()), ("turns", turns.boxed())]].concat());
     fuzz(1000, (prop_oneof![object(seen()), in_line], any::<u64>()), |(json, waited)| {
         let Ok(seen) = serde_json::from_value::<Observation>(json.clone()) else { return Ok(()) };

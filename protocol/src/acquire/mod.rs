@@ -293,6 +293,9 @@ impl Acquiring<'_> {
         if let Some(message) = self.refused_as_invalid.take() {
             return failed(Failure::Rejected(Rejection::Invalid(message)));
         }
+        if matches!(self.verdict(now), Verdict::Wait(wait) if wait.is_left_to_line()) {
+            self.waiter.leaves_it();
+        }
         let wait = match (self.verdict(now), &self.row) {
             (Verdict::Refuse(failure), _) => return failed(failure),
             (Verdict::May(write), Row::Watched(_)) => return self.follow_up(Next::Grant(write)),

@@ -82,6 +82,11 @@ impl Wait<'_> {
         self.watch.record()
     }
 
+    /// Whether nobody holds the lock, and it is left to those ahead.
+    pub(super) fn is_left_to_line(&self) -> bool {
+        self.held_for.is_zero()
+    }
+
     /// When the caller may take the row, if nobody changes it.
     pub(super) fn due_in(&self) -> Duration {
         self.held_for.saturating_add(self.left_for)
@@ -219,7 +224,7 @@ impl<'a> Caller<'a> {
 
     /// The holder of a row that the caller waits for.
     pub(super) fn holder(&self, now: &Now, wait: &Wait<'_>) -> HolderSeen {
-        let (watch, record, left_to_line) = (wait.watch, wait.watch.record(), wait.held_for.is_zero());
+        let (watch, record, left_to_line) = (wait.watch, wait.watch.record(), wait.is_left_to_line());
         let retry_after = if left_to_line {
             let deserted_in = self.line.and_then(|waiter| waiter.deserted_in(now, record, self.clock_bounds));
             deserted_in.unwrap_or(wait.left_for)

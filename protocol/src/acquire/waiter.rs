@@ -67,10 +67,10 @@ pub(super) struct Waiter {
     is_carried: bool,
     /// The first look.
     since: Option<Instants>,
-    /// The newest grant that was seen.
+    /// The newest grant that was seen, also by an earlier call.
     grant: Option<Grant>,
     turns: Turns,
-    /// Two looks in a row have shown the same grant: held, or over and left to those in line.
+    /// Two looks of this call in a row have shown the same grant: held, or over and left to those in line.
     is_slow: bool,
     /// The first look with this ticket, and how many were ahead then.
     joined: Option<(Instants, u32)>,
@@ -88,11 +88,10 @@ impl Waiter {
 
     /// Records what a look has shown.
     pub(super) fn see(&mut self, record: &Record, after: Instants) {
-        self.since.get_or_insert(after);
         let grant = record.own_version.map(|version| version.grant);
-        let is_free = record.released && record.freeze_reason.is_none() && record.is_ours();
-        self.is_slow |= grant.is_some() && grant == self.grant;
-        self.turns.see(record.believable_line().and_then(|line| line.served), grant != self.grant, is_free);
+        self.is_slow |= self.since.is_some() && grant.is_some() && grant == self.grant;
+        self.since.get_or_insert(after);
+        self.turns.see(record.believable_line().and_then(|line| line.served), grant != self.grant);
         self.grant = grant;
         // The counters began again, so a ticket from before means nothing. Under a peer's version it is kept.
         let is_void = |ticket: &u64| record.line.as_ref().is_none_or(|line| line.last < *ticket);
@@ -101,6 +100,7 @@ impl Waiter {
         }
         let Some((line, ticket)) = record.believable_line().zip(self.ticket) else { return };
         // Nobody wakes a caller for a ticket that was passed. It takes another one, unless it finds the lock free now.
+        let is_free = record.released && record.freeze_reason.is_none() && record.is_ours();
         if self.is_carried && !is_free && line.served >= Some(ticket) {
             return self.forget();
         }
@@ -109,6 +109,11 @@ impl Waiter {
         if ahead == 0 {
             self.first_since.get_or_insert(after);
         }
+    }
+
+    /// The lock is left to those ahead.
+    pub(super) fn leaves_it(&mut self) {
+        self.turns.leave();
     }
 
     /// Reads the ticket that this caller was given, from the row as it was written.

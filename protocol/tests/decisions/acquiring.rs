@@ -48,11 +48,11 @@ pub(crate) fn with_ticket(ticket: u64) -> AcquireOptions {
     AcquireOptions { observation: Some(seen.with_ticket(Some(ticket))), ..with_queueing(Queueing::BetweenCalls) }
 }
 
-/// A caller that brings the last ticket of eight from an earlier call. That call had left the free lock to those ahead, behind the
-/// ticket 5, and so many before it had lost the lock to others.
-pub(crate) fn has_lost(turns: u32) -> AcquireOptions {
-    let seen = json!({ "version": "another version", "leaseMillis": 20_000, "unchangedForMillis": 0, "ticket": 8,
-        "turns": { "served": 5, "wasFree": true, "lost": turns } });
+/// A caller that brings the last ticket of eight from an earlier call. That call had left the free lock of this version to those
+/// ahead, behind the ticket 5, and so many before it had lost the lock to others.
+pub(crate) fn has_lost(turns: u32, version: &str) -> AcquireOptions {
+    let seen = json!({ "version": version, "leaseMillis": 20_000, "unchangedForMillis": 0, "ticket": 8,
+        "turns": { "served": 5, "left": true, "lost": turns } });
     AcquireOptions { observation: Some(serde_json::from_value(seen).unwrap()), ..with_ticket(8) }
 }
 

@@ -6,7 +6,7 @@ use crate::script::{BEGIN, Says};
 use Says::{Applied, AppliedTo, AppliedWithoutRow, Is, NoResponse, NoRow, Refused, Throttled};
 use lambda_lock_protocol::{AcquireOptions, Queueing};
 
-use crate::acquiring::{has_lost, of, options, resumes, says, with_queueing, with_ticket};
+use crate::acquiring::{has_lost, has_observed, of, options, resumes, says, with_queueing, with_ticket};
 
 /// So many looks show this row.
 fn looks(number: usize, row: Row) -> impl Iterator<Item = Says> {
@@ -68,6 +68,12 @@ pub(crate) fn cases() -> Vec<Case> {
         of(
             "takes a ticket behind a holder that two looks have shown",
             options(),
+            says([Refused(new()), Is(new()), AppliedTo(new().line(1, 0)), Is(released().line(1, 0)), Applied])
+                .waits(5_000),
+        ),
+        of(
+            "takes no ticket at the first look behind a holder that an earlier call has seen",
+            has_observed(&new(), 0),
             says([Refused(new()), Is(new()), AppliedTo(new().line(1, 0)), Is(released().line(1, 0)), Applied])
                 .waits(5_000),
         ),
@@ -281,17 +287,22 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         of(
             "behind two in line, who do not come, after others out of turn had the lock six times between its calls",
-            has_lost(5),
+            has_lost(5, "another version"),
             says([Is(Row::free().token(8).line(8, 5)), Applied]),
         ),
         of(
             "behind two in line, who do not come, after others out of turn had the lock four times between its calls",
-            has_lost(3),
+            has_lost(3, "another version"),
+            says([Is(Row::free().token(8).line(8, 5))]),
+        ),
+        of(
+            "behind two in line, who do not come, after others out of turn had the lock five times before it was left to them",
+            has_lost(5, &Row::free().token(8).version(&[])),
             says([Is(Row::free().token(8).line(8, 5))]),
         ),
         of(
             "behind two in line, one of whom has come since others out of turn had the lock six times",
-            has_lost(5),
+            has_lost(5, "another version"),
             says([Is(Row::free().token(8).line(8, 6))]),
         ),
         of(
@@ -305,6 +316,32 @@ pub(crate) fn cases() -> Vec<Case> {
                     }))
                     .chain([Is(new().token(13).line(8, 6))])
                     .chain(looks(7, released().token(13).line(8, 6)))
+                    .chain([Applied]),
+            )
+            .waits(8_000),
+        ),
+        of(
+            "behind one in line, who does not come, while others out of turn have the lock and die",
+            at_once(),
+            says(
+                [Refused(new()), AppliedTo(new().line(7, 5))]
+                    .into_iter()
+                    .chain((8..12).flat_map(|token| {
+                        [Is(Row::held().dead().token(token).line(7, 5)), Is(new().token(token + 1).line(7, 5))]
+                    }))
+                    .chain(looks(1, Row::held().dead().token(12).line(7, 5)))
+                    .chain([Applied]),
+            )
+            .waits(5_000),
+        ),
+        of(
+            "behind two in line, who do not come, after others were faster when nobody was in line",
+            at_once(),
+            says(
+                (7..11)
+                    .map(|token| Refused(released().token(token).line(5, 5)))
+                    .chain([Refused(new().token(11).line(7, 5)), AppliedTo(new().token(11).line(8, 5))])
+                    .chain(looks(10, released().token(11).line(8, 5)))
                     .chain([Applied]),
             )
             .waits(8_000),
