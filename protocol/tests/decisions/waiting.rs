@@ -406,6 +406,18 @@ pub(crate) fn cases() -> Vec<Case> {
             .waits(5_000),
         ),
         of(
+            "behind one in line, who does not come, while the free lock is frozen and thawed again and again",
+            at_once(),
+            says(
+                [Refused(new()), AppliedTo(new().line(7, 5))]
+                    .into_iter()
+                    .chain((0..3).flat_map(|_| [Is(released().line(7, 5)), Is(released().line(7, 5).frozen())]))
+                    .chain(looks(8, released().line(7, 5)))
+                    .chain([Applied]),
+            )
+            .waits(8_000),
+        ),
+        of(
             "in line, while a peer had the lock",
             at_once(),
             says([

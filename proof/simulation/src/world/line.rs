@@ -113,7 +113,7 @@ impl State {
                 line.takeable_since = over;
                 if serves {
                     line.lost_turns.clear();
-                } else {
+                } else if before.is_some_and(|before| before.last_ticket > before.served_ticket) {
                     line.lost_turns.push(written.now);
                 }
             }
