@@ -94,7 +94,7 @@ pub use lambda_lock_protocol::{
 };
 
 pub use crate::{
-    client::{DEFAULT_REQUEST_TIMEOUT, LockClient, LockClientBuilder},
+    client::{DEFAULT_REQUEST_TIMEOUT, LockClient, LockClientBuilder, Operator},
     engine::budget::{Budget, DEFAULT_GRACE},
     engine::clock::{Clock, SharedClock, Sleep},
     engine::error::{Blocked, Error, ErrorKind, Held},

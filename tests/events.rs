@@ -120,9 +120,9 @@ async fn each_operation_tells_its_outcome_and_its_requests() {
     lock.checkpoint().await.unwrap();
     assert_eq!(events.only(), ended("renew", "renewed", json!({})));
 
-    locks.peek("k").await.unwrap();
+    locks.operator().peek("k").await.unwrap();
     assert_eq!(events.only(), ended("peek", "found", json!({})));
-    locks.peek("nobody's").await.unwrap();
+    locks.operator().peek("nobody's").await.unwrap();
     assert_eq!(events.only()["outcome"], "no row");
 
     sleep(secs(3)).await;
@@ -199,13 +199,13 @@ async fn the_offset_of_the_wall_clock_is_told_with_each_response() {
     let process = table.process();
     for seconds in [0, 40, -40] {
         process.set_date_offset(Some(seconds));
-        process.locks("me").peek("k").await.unwrap();
+        process.locks("me").operator().peek("k").await.unwrap();
         let told = std::mem::take(&mut *events.0.lock().unwrap());
         let offset = told[0]["clock_offset_ms"].as_i64().unwrap();
         assert!((offset - seconds * 1000).abs() <= 1_000, "{seconds} {told:?}");
     }
     process.set_date_offset(None);
-    process.locks("me").peek("k").await.unwrap();
+    process.locks("me").operator().peek("k").await.unwrap();
     assert_eq!(events.0.lock().unwrap()[0].get("clock_offset_ms"), None);
 }
 
@@ -219,7 +219,7 @@ async fn a_client_that_is_told_to_reports_its_operations_at_info() {
 
     let lock = granted(locks.try_acquire("k").lease(LEASE)).await;
     lock.release().await.unwrap();
-    locks.prefixed("team/").unwrap().peek("k").await.unwrap();
+    locks.prefixed("team/").unwrap().operator().peek("k").await.unwrap();
     assert_eq!(operations(), ["acquire", "release", "peek"]);
 
     let budget = process.budget(millis(3_000));
@@ -245,7 +245,7 @@ async fn a_clock_that_is_too_far_from_dynamodb_s_is_one_warning_with_the_offset(
     let locks = process.locks("me");
     for seconds in [0, 0, 40, 40, 40] {
         process.set_date_offset(Some(seconds));
-        locks.peek("k").await.unwrap();
+        locks.operator().peek("k").await.unwrap();
     }
 
     let told = warnings.0.lock().unwrap();

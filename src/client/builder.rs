@@ -160,7 +160,7 @@ impl LockClientBuilder {
         self
     }
 
-    /// Says that each key is only ever locked from one Region. [`check_table`](LockClient::check_table) then accepts a
+    /// Says that each key is only ever locked from one Region. [`check_table`](crate::Operator::check_table) then accepts a
     /// global table with eventual consistency. Default: not said, and such a table is an error there, because two
     /// Regions can acquire the same lock.
     ///

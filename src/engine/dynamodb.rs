@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(http.requests(), 1 + 5, "the caller's own calls are as they were");
 
         let locks = LockClient::builder(callers, "locks").build().unwrap();
-        locks.check_table().await.unwrap_err();
+        locks.operator().check_table().await.unwrap_err();
         assert_eq!(http.requests(), 1 + 5 + 5, "calls about the table are repeated as the caller has said");
     }
 
@@ -408,7 +408,8 @@ mod tests {
             let locks = answering(how);
             let acquired =
                 locks.acquire("k").within(&crate::Budget::lasting(Duration::from_secs(1))).await.unwrap_err();
-            let (peeked, table) = (locks.peek("k").await.unwrap_err(), locks.check_table().await.unwrap_err());
+            let (peeked, table) =
+                (locks.operator().peek("k").await.unwrap_err(), locks.operator().check_table().await.unwrap_err());
 
             for error in [acquired, peeked, table] {
                 assert!(error.is_unknown(), "{how:?}: {error}");
@@ -461,8 +462,8 @@ mod tests {
             locks(Failing::default().config().http_client(http_client_fn(move |_, _| dummy.clone())).interceptor(mock))
         };
 
-        let held = mocked(Mock(Some("a-mocked-holder"))).peek("k").await.unwrap().unwrap();
-        let missing = mocked(Mock(None)).peek("k").await.unwrap_err();
+        let held = mocked(Mock(Some("a-mocked-holder"))).operator().peek("k").await.unwrap().unwrap();
+        let missing = mocked(Mock(None)).operator().peek("k").await.unwrap_err();
 
         assert_eq!(held.holder, "a-mocked-holder");
         assert!(missing.is_table() && missing.to_string().contains("mocked"), "{missing:?}");
@@ -480,8 +481,9 @@ mod tests {
             let locks = locks(config);
             let acquired =
                 locks.acquire("k").within(&crate::Budget::lasting(Duration::from_secs(1))).await.unwrap_err();
-            let (peeked, table) = (locks.peek("k").await.unwrap_err(), locks.check_table().await.unwrap_err());
-            let listed = locks.list().next().await.unwrap_err();
+            let (peeked, table) =
+                (locks.operator().peek("k").await.unwrap_err(), locks.operator().check_table().await.unwrap_err());
+            let listed = locks.operator().list().next().await.unwrap_err();
 
             for error in [acquired, peeked, table, listed] {
                 assert!(error.is_denied() && error.to_string().contains(why), "{why}: {}", said(&error));

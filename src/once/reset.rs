@@ -2,13 +2,14 @@
 
 use super::request::Once;
 use super::status::OnceStatus;
+use crate::client::Operator;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
 use crate::engine::port::EnginePort;
-use lambda_lock_protocol::{self as protocol, Item, OnceRecord, Operation, WorkReset};
+use lambda_lock_protocol::{self as protocol, Item, LockKey, OnceRecord, Operation, WorkReset};
 use tracing::field::Empty;
 
-/// The result of a [reset](Once::reset).
+/// The result of a [reset](Operator::reset).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResetOutcome {
     /// The next attempt may begin.
@@ -18,9 +19,9 @@ pub enum ResetOutcome {
     NotFailed,
 }
 
-impl Once<'_> {
-    /// Allows this work again after it failed for good, because an operator decides so. `reason` stays in the row, and
-    /// [`OnceStatus::reset_reason`](super::OnceStatus::reset_reason) shows it.
+impl Operator<'_> {
+    /// Allows [idempotent work](crate::LockClient::once) again after it failed for good, because an operator decides so. `reason` stays
+    /// in the row, and [`OnceStatus::reset_reason`](super::OnceStatus::reset_reason) shows it.
     ///
     /// First make sure that the failed attempt left nothing behind: the next call does the work again. The attempts and the
     /// payload stay, and so does the time until which the record counts. The fencing token of the next attempt is larger.
@@ -36,19 +37,26 @@ impl Once<'_> {
     ///
     /// # Cancel safety
     /// If the future is dropped, the work may or may not be allowed again. It is safe to repeat.
-    pub async fn reset(self, reason: &str) -> Result<ResetOutcome, Error> {
-        self.reset_if(None, reason).await
+    pub async fn reset(self, name: impl Into<LockKey>, reason: &str) -> Result<ResetOutcome, Error> {
+        self.locks.once(name).reset_if(None, reason).await
     }
 
-    /// Allows this work again as [`reset`](super::Once::reset) does, if its record is still the one that
+    /// Allows this work again as [`reset`](Operator::reset) does, if its record is still the one that
     /// [`status`](super::Once::status) returned. Otherwise it is left alone, and the outcome is `NotFailed`.
     ///
     /// # Errors
-    /// Those of [`reset`](super::Once::reset).
-    pub async fn reset_seen(self, seen: &OnceStatus, reason: &str) -> Result<ResetOutcome, Error> {
-        self.reset_if(Some(seen), reason).await
+    /// Those of [`reset`](Operator::reset).
+    pub async fn reset_seen(
+        self,
+        name: impl Into<LockKey>,
+        seen: &OnceStatus,
+        reason: &str,
+    ) -> Result<ResetOutcome, Error> {
+        self.locks.once(name).reset_if(Some(seen), reason).await
     }
+}
 
+impl Once<'_> {
     async fn reset_if(self, seen: Option<&OnceStatus>, reason: &str) -> Result<ResetOutcome, Error> {
         self.check_name()?;
         let Self { engine, name, row, .. } = self;

@@ -17,7 +17,7 @@ fn names(table: &Table) -> Vec<String> {
 }
 
 async fn shown(locks: &LockClient) -> BTreeMap<String, Attribute> {
-    locks.peek("k").await.unwrap().unwrap().attributes
+    locks.operator().peek("k").await.unwrap().unwrap().attributes
 }
 
 fn pairs<const N: usize>(pairs: [(&str, Attribute); N]) -> BTreeMap<String, Attribute> {
@@ -182,7 +182,10 @@ async fn a_refused_call_is_shown_the_attributes_of_the_holder_with_one_request()
     assert_eq!(process.take_operations(), ["UpdateItem"]);
     let held = tried.held().unwrap();
     assert_eq!(held.attributes, pairs([("job", "nightly".into())]));
-    assert!(!format!("{held:?} {:?}", locks.peek("k").await).contains("nightly"), "they do not get into logs");
+    assert!(
+        !format!("{held:?} {:?}", locks.operator().peek("k").await).contains("nightly"),
+        "they do not get into logs"
+    );
     lock.release().await.unwrap();
 }
 
@@ -242,7 +245,7 @@ async fn attributes_that_cannot_be_stored_are_refused_before_any_request() {
     for letter in ['a', 'b'] {
         granted(acquire().attributes(twenty(letter))).await.release().await.unwrap();
     }
-    assert_eq!(locks.peek(("k", "s")).await.unwrap().unwrap().attributes.len(), 20);
+    assert_eq!(locks.operator().peek(("k", "s")).await.unwrap().unwrap().attributes.len(), 20);
     let key = json!({"pk": {"S": "k"}, "sk": {"S": "s"}});
     let found = table.call("GetItem", &json!({"TableName": "locks", "Key": key}));
     let left = found["Item"].as_object().unwrap().keys().filter(|name| name.len() > 200);

@@ -88,10 +88,10 @@ async fn a_release_tells_whose_turn_it_is_while_somebody_sleeps() {
         assert_eq!((outcome, next.key.key(), next.ticket, next.last), (ReleaseOutcome::Released, "k", 1, 1));
         assert_eq!(holder.take_operations().len(), 1);
     }
-    let row = locks.peek("k").await.unwrap().unwrap();
+    let row = locks.operator().peek("k").await.unwrap().unwrap();
     assert!(row.is_turn_of(1), "{row:?}");
     let lock = asks_again(&sleeper, &held.observation).await.granted().unwrap();
-    assert!(!locks.peek("k").await.unwrap().unwrap().is_turn_of(1), "it is held");
+    assert!(!locks.operator().peek("k").await.unwrap().unwrap().is_turn_of(1), "it is held");
     assert_eq!(lock.release().with_sleeper().await.unwrap().1, None, "nobody sleeps any more");
     assert_eq!(tickets(&table), (1, 1));
 }
@@ -101,7 +101,7 @@ async fn whose_turn_it_is() {
     let (table, [holder, ..]) = stage();
     let locks = holder.locks("holder");
     acquired(&locks, LEASE).await.release().await.unwrap();
-    let is_turn = async |ticket| locks.peek("k").await.unwrap().unwrap().is_turn_of(ticket);
+    let is_turn = async |ticket| locks.operator().peek("k").await.unwrap().unwrap().is_turn_of(ticket);
     assert!(is_turn(7).await, "there is no line, so the ticket means nothing");
     table.set("k", json!({ "lastTicket": { "N": "9" }, "servedTicket": { "N": "4" } }));
     for (ticket, expected) in [(0, true), (4, true), (5, true), (6, false), (9, false), (10, true), (u64::MAX, true)] {
@@ -118,7 +118,7 @@ async fn who_has_a_place() {
     let (table, [holder, one, ..]) = stage();
     let locks = holder.locks("holder");
     let lock = acquired(&locks, LEASE).await;
-    let has_place = async |ticket| locks.peek("k").await.unwrap().unwrap().has_place(ticket);
+    let has_place = async |ticket| locks.operator().peek("k").await.unwrap().unwrap().has_place(ticket);
     assert!(!has_place(7).await, "there is no line");
     table.set("k", json!({ "lastTicket": { "N": "9" }, "servedTicket": { "N": "4" } }));
     for (ticket, expected) in [(0, false), (4, false), (5, true), (9, true), (10, false), (u64::MAX, false)] {
@@ -144,7 +144,7 @@ async fn a_place_that_was_passed_is_given_up_while_the_lock_is_frozen() {
     let first = asks(&one.locks("one")).await;
     lock.release().await.unwrap();
     table.set("k", json!({ "servedTicket": { "N": "1" } }));
-    locks.freeze("k", "a deployment").await.unwrap();
+    locks.operator().freeze("k", "a deployment").await.unwrap();
     let frozen = refused(asks_again(&one.locks("one"), &first.observation).await);
     assert_eq!((frozen.observation.ticket(), tickets(&table)), (None, (1, 1)));
 }

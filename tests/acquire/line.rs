@@ -447,7 +447,7 @@ async fn a_lock_that_is_frozen_and_has_a_line_is_looked_at_as_seldom_as_any_froz
     let lock = acquired(&locks, LEASE).await;
     let line = [in_line(&one), in_line(&two)];
     sleep(millis(100)).await;
-    locks.freeze("k", "a migration").await.unwrap();
+    locks.operator().freeze("k", "a migration").await.unwrap();
     lock.release().await.unwrap();
     sleep(secs(5)).await;
     one.take_sent();
@@ -458,7 +458,7 @@ async fn a_lock_that_is_frozen_and_has_a_line_is_looked_at_as_seldom_as_any_froz
         assert_eq!(counts.get("UpdateItem"), None);
         assert!(counts["GetItem"] <= 600, "{counts:?}");
     }
-    locks.thaw("k").await.unwrap();
+    locks.operator().thaw("k").await.unwrap();
     for waiter in line {
         takes_its_turn(waiter).await;
     }

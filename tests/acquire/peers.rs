@@ -37,7 +37,7 @@ async fn a_row_that_is_no_lock_record_is_reported_and_never_overwritten() {
         let errors = [
             locks.try_acquire("k").lease(LEASE).await.map(drop).unwrap_err(),
             locks.acquire("k").within(&process.budget(secs(60))).await.map(drop).unwrap_err(),
-            locks.peek("k").await.map(drop).unwrap_err(),
+            locks.operator().peek("k").await.map(drop).unwrap_err(),
             locks.release_workflow("k", "arn").await.map(drop).unwrap_err(),
         ];
 
@@ -153,14 +153,14 @@ async fn a_peek_shows_the_holder_and_when_its_lease_began_and_ends() {
     let process = table.process();
     let locks = process.locks("me");
 
-    assert_eq!(locks.peek("k").await.unwrap(), None);
+    assert_eq!(locks.operator().peek("k").await.unwrap(), None);
 
     let now = std::time::UNIX_EPOCH + millis(process.clock.wall_millis());
     let lock = granted(locks.try_acquire("k").lease(LEASE).workflow("arn").data("d")).await;
     sleep(secs(3)).await;
     process.take_sent();
 
-    let seen = locks.peek("k").await.unwrap().unwrap();
+    let seen = locks.operator().peek("k").await.unwrap().unwrap();
     assert_eq!(process.take_operations(), ["GetItem"]);
     assert_eq!((seen.holder.as_str(), seen.released, seen.lease), (lock.owner(), false, LEASE));
     assert_eq!((seen.renewed_at, seen.lease_ends_at), (Some(now), Some(now + LEASE)));
@@ -168,10 +168,10 @@ async fn a_peek_shows_the_holder_and_when_its_lease_began_and_ends() {
     assert_eq!((seen.workflow.as_deref(), seen.data.as_deref()), (Some("arn"), Some(&b"d"[..])));
     assert!(!format!("{seen:?} {lock:?}").contains("data"), "payloads do not get into logs");
     lock.release().await.unwrap();
-    assert!(locks.peek("k").await.unwrap().unwrap().released);
+    assert!(locks.operator().peek("k").await.unwrap().unwrap().released);
 
     table.put_java_row("k", "v1", LEASE);
 
-    let seen = locks.peek("k").await.unwrap().unwrap();
+    let seen = locks.operator().peek("k").await.unwrap().unwrap();
     assert_eq!((seen.renewed_at, seen.lease_ends_at, seen.workflow), (None, None, None));
 }

@@ -11,7 +11,7 @@ const HOUR: i64 = 3600;
 async fn contradicted(process: &Process, locks: &LockClient, wrong_by: i64) {
     process.clock.jump_wall(wrong_by);
     for _ in 0..3 {
-        locks.peek("another").await.unwrap();
+        locks.operator().peek("another").await.unwrap();
     }
 }
 
@@ -25,7 +25,7 @@ async fn a_wall_clock_that_the_server_contradicts_is_not_used_against_others() {
     let locks = two.locks("two");
     // Any two responses show it. Here they are about another key.
     for _ in 0..2 {
-        locks.peek("another").await.unwrap();
+        locks.operator().peek("another").await.unwrap();
     }
 
     let refused = locks.try_acquire("k").lease(LEASE).await.unwrap();
@@ -158,7 +158,7 @@ async fn a_slow_answer_does_not_make_the_clock_look_wrong() {
             for _ in 0..3 {
                 // The round trip takes this long in both directions.
                 two.next([Fault::SlowBothWays(secs(there), secs(back))]);
-                let read = async { locks.peek("another").await.map(drop) };
+                let read = async { locks.operator().peek("another").await.map(drop) };
                 if frozen {
                     tokio::join!(read, two.clock.freeze(secs(there + back))).0.unwrap();
                 } else {
@@ -186,7 +186,7 @@ async fn wrong_dates_do_not_make_a_living_holder_look_dead() {
             let locks = one.locks("one");
             one.next(vec![Fault::DateOff(off); wrong]);
             for _ in 0..wrong {
-                locks.peek("another").await.unwrap();
+                locks.operator().peek("another").await.unwrap();
             }
             let now = one.clock.wall_millis();
             one.take_sent();
@@ -214,7 +214,7 @@ async fn a_date_that_is_not_dynamodbs_own_is_ignored() {
     // A proxy in between responds, with its own clock.
     two.next(vec![Fault::Foreign(503, HOUR); 100]);
     let locks = two.locks("two");
-    assert!(locks.peek("another").await.unwrap_err().is_unknown());
+    assert!(locks.operator().peek("another").await.unwrap_err().is_unknown());
     two.clear();
     two.take_sent();
 
@@ -233,8 +233,8 @@ async fn one_wrong_date_does_not_disable_takeover_by_wall_clock_for_ever() {
     sleep(secs(10)).await;
     let locks = two.locks("two");
     two.next([Fault::DateOff(HOUR)]);
-    locks.peek("another").await.unwrap();
-    locks.peek("another").await.unwrap();
+    locks.operator().peek("another").await.unwrap();
+    locks.operator().peek("another").await.unwrap();
 
     acquired(&locks, LEASE).await.release().await.unwrap();
 }
@@ -249,7 +249,7 @@ async fn two_wrong_dates_that_differ_by_minutes_do_not_agree() {
     let locks = two.locks("two");
     two.next([Fault::DateOff(HOUR), Fault::DateOff(HOUR - 300)]);
     for _ in 0..3 {
-        locks.peek("another").await.unwrap();
+        locks.operator().peek("another").await.unwrap();
     }
     two.take_sent();
 
@@ -341,7 +341,7 @@ mod a_lease_written_by_a_clock_that_is_behind_is_renewed_before_anybody_relies_o
         let table = Table::new();
         let (behind, right) = processes(&table);
         let locks = behind.locks("behind");
-        locks.peek("another").await.unwrap();
+        locks.operator().peek("another").await.unwrap();
         behind.take_sent();
 
         let lock = acquired(&locks, LEASE).await;

@@ -18,7 +18,7 @@ async fn requests_per_operation() {
     seen.push(("checkpoint", process.take_writes_and_reads()));
     assert!(others.try_acquire("k").lease(LEASE).await.unwrap().granted().is_none());
     seen.push(("a refused try", other.take_writes_and_reads()));
-    locks.peek("k").await.unwrap();
+    locks.operator().peek("k").await.unwrap();
     seen.push(("peek", process.take_writes_and_reads()));
     lock.release().await.unwrap();
     seen.push(("release", process.take_writes_and_reads()));
@@ -83,7 +83,7 @@ async fn every_read_is_consistent_and_every_write_has_a_condition_and_asks_for_t
     let acquire = || locks.try_acquire("k").lease(LEASE).workflow("arn:1");
 
     // Reads, for different reasons.
-    locks.peek("k").await.unwrap();
+    locks.operator().peek("k").await.unwrap();
     locks.release_workflow("k", "arn:1").await.unwrap();
     process.next([Fault::AnswerLost]);
 

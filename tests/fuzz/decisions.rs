@@ -129,7 +129,7 @@ pub(crate) fn is_invalid(error: &Error, attributes: &[&str]) -> Checked {
 fn peek(scene: &Scene<'_>) -> Checked {
     let locks = scene.process.locks("watcher");
     let wrong = scene.row.wrong();
-    match scene.run(locks.peek("k")) {
+    match scene.run(locks.operator().peek("k")) {
         Err(error) => is_invalid(&error, &wrong)?,
         Ok(None) => prop_assert!(is_settled(scene), "no lock, although it has no outcome"),
         Ok(Some(seen)) => {
@@ -205,13 +205,13 @@ fn written_is_held(scene: &Scene<'_>, lock: Lock) -> Checked {
     let readable = ![DATA, FREEZE_CHANGED_AT].iter().any(|name| scene.row.wrong().contains(name));
     let locks = scene.process.locks("watcher");
     if readable {
-        let seen = scene.run(locks.peek("k")).unwrap().unwrap();
+        let seen = scene.run(locks.operator().peek("k")).unwrap().unwrap();
         prop_assert!(seen.holder.starts_with("asker") && !seen.released, "{:?}", seen);
         prop_assert_eq!(seen.fencing_token, Some(lock.fencing_token()));
     }
     prop_assert_eq!(scene.run(lock.release().into_future()).unwrap(), ReleaseOutcome::Released);
     if readable {
-        prop_assert!(scene.run(locks.peek("k")).unwrap().unwrap().released);
+        prop_assert!(scene.run(locks.operator().peek("k")).unwrap().unwrap().released);
     }
     Ok(())
 }

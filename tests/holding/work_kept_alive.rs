@@ -239,8 +239,8 @@ async fn work_that_is_kept_alive_does_not_continue_after_such_a_freeze_beside_an
         let other = table.process().locks("other");
         let taken = Arc::new(Mutex::new(None));
         let theft = async {
-            let seen = other.peek("k").await.unwrap().unwrap().version;
-            other.break_lock("k", &seen, "test").await.unwrap();
+            let seen = other.operator().peek("k").await.unwrap().unwrap();
+            other.operator().break_lock("k", &seen, "test").await.unwrap();
             granted(other.try_acquire("k").lease(secs(60))).await.save();
             *taken.lock().unwrap() = Some(Instant::now());
         };

@@ -60,9 +60,9 @@ async fn idle_connections_that_are_dropped_silently_cost_one_timeout() {
         let dynamodb = LocalDynamoDb::in_memory().await.unwrap();
         let (between, endpoint) = Between::in_front_of(&dynamodb).await;
         let locks = LockClient::builder(client(&endpoint), "locks").build().unwrap();
-        locks.create_table().await.unwrap();
+        locks.operator().create_table().await.unwrap();
         let mut lock = locks.try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
-        join_all((0..idle).map(|_| locks.peek("k"))).await;
+        join_all((0..idle).map(|_| locks.operator().peek("k"))).await;
         assert!(between.connections.load(Ordering::SeqCst) >= idle, "{between:?}");
 
         between.drops.fetch_add(1, Ordering::SeqCst);

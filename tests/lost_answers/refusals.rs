@@ -33,7 +33,7 @@ async fn errors_of_the_deployment_are_reported_and_not_retried() {
         process.next([Fault::error(code), Fault::error(code), Fault::error(code)]);
 
         assert_eq!(lock.checkpoint().await.unwrap_err().kind(), kind);
-        assert_eq!(locks.peek("k").await.unwrap_err().kind(), kind);
+        assert_eq!(locks.operator().peek("k").await.unwrap_err().kind(), kind);
         assert_eq!(lock.release().await.unwrap_err().kind(), kind);
         assert_eq!(process.take_sent().len(), 3);
     }
@@ -75,11 +75,11 @@ async fn a_response_without_dynamodbs_request_id_neither_grants_nor_refuses_nor_
         forge();
         errors.push(locks.try_acquire("free").lease(LEASE).await.unwrap_err());
         forge();
-        errors.push(locks.peek("k").await.unwrap_err());
+        errors.push(locks.operator().peek("k").await.unwrap_err());
         forge();
-        errors.push(locks.list().next().await.unwrap_err());
+        errors.push(locks.operator().list().next().await.unwrap_err());
         forge();
-        errors.push(locks.check_table().await.unwrap_err());
+        errors.push(locks.operator().check_table().await.unwrap_err());
         forge();
         errors.push(locks.try_acquire_all(["c", "d"]).lease(LEASE).await.unwrap_err());
         forge();
@@ -110,7 +110,7 @@ async fn the_text_of_an_error_does_not_repeat_that_of_its_source() {
         let process = Table::new().process();
         process.next(vec![Fault::error(code); 40]);
 
-        let error = process.locks("me").peek("k").await.unwrap_err();
+        let error = process.locks("me").operator().peek("k").await.unwrap_err();
 
         let source = std::error::Error::source(&error).unwrap();
         assert!(!error.to_string().contains(&source.to_string()), "{error}: {source}");

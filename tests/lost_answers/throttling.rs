@@ -112,7 +112,7 @@ async fn no_pause_after_a_fault_lasts_beyond_the_callers_time() {
         process.next(vec![Fault::throttled(); 200]);
         let started = Instant::now();
 
-        assert!(locks.peek("k").await.unwrap_err().is_unavailable());
+        assert!(locks.operator().peek("k").await.unwrap_err().is_unavailable());
 
         // The call waits for a request in flight.
         let elapsed = started.elapsed();

@@ -239,7 +239,7 @@ async fn wrong_dates_do_not_make_a_result_expire_early() {
     let locks = process.locks("me");
     process.set_date_offset(Some(-3600));
     for _ in 0..2 {
-        locks.peek("another").await.unwrap();
+        locks.operator().peek("another").await.unwrap();
     }
     let attempt = attempt(once(&locks).keep_for(secs(100))).await;
     let now = process.clock.wall_millis();

@@ -335,7 +335,7 @@ async fn work_whose_result_is_too_large_beside_the_reason_of_a_reset_is_not_done
     let table = Table::new();
     let locks = table.process().locks("me");
     attempt(once(&locks)).await.fail(&"no such customer").await.unwrap();
-    once(&locks).reset(&"r".repeat(2048)).await.unwrap();
+    locks.operator().reset("order-42", &"r".repeat(2048)).await.unwrap();
     let done = AtomicU32::new(0);
     for _ in 0..3 {
         sleep(millis(5)).await;

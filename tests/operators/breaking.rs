@@ -2,32 +2,28 @@
 
 use crate::LEASE;
 use lambda_lock::once::Started;
-use lambda_lock::{Budget, Error, ErrorKind, LockClient, ReleaseOutcome};
-use lambda_lock_testkit::{Fault, Table, acquired, case, granted, millis};
+use lambda_lock::{Budget, Error, ErrorKind, ReleaseOutcome};
+use lambda_lock_testkit::{Fault, Table, acquired, case, granted, millis, peeked};
 use tokio::time::sleep;
-
-async fn seen(locks: &LockClient) -> String {
-    locks.peek("k").await.unwrap().unwrap().version
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_broken_lock_is_free_and_its_holder_learns_that_it_lost_it() {
     let table = Table::new();
     let (holder, operator) = (table.process(), table.process());
     let mut lock = granted(holder.locks("holder").try_acquire("k").lease(LEASE).workflow("arn:1")).await;
-    let operators = operator.locks("operator");
-    let version = seen(&operators).await;
+    let client = operator.locks("operator");
+    let seen = peeked(&client, "k").await;
     operator.take_sent();
 
-    assert_eq!(operators.break_lock("k", &version, "its host is gone").await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(client.operator().break_lock("k", &seen, "its host is gone").await.unwrap(), ReleaseOutcome::Released);
 
     assert_eq!(operator.take_operations(), ["UpdateItem"]);
     assert!(table.is_released("k"));
     assert_eq!(table.attribute("k", "workflow"), None);
     assert!(lock.checkpoint().await.unwrap_err().is_lost());
-    let next = acquired(&operators, LEASE).await;
+    let next = acquired(&client, LEASE).await;
     assert!(next.fencing_token() > lock.fencing_token());
-    let row = operators.peek("k").await.unwrap().unwrap();
+    let row = client.operator().peek("k").await.unwrap().unwrap();
     assert_eq!(row.break_reason.as_deref(), Some("its host is gone"), "it stays for those who read the row later");
     assert!(row.attributes.is_empty());
 }
@@ -39,8 +35,8 @@ async fn a_late_copy_of_its_acquire_does_not_undo_the_break_of_an_operator_whose
     let _lock = acquired(&holder.locks("holder"), LEASE).await;
     let sent = holder.take_sent();
     operator.clock.jump_wall(-400);
-    let operators = operator.locks("operator");
-    operators.break_lock("k", &seen(&operators).await, "its host is gone").await.unwrap();
+    let client = operator.locks("operator");
+    client.operator().break_lock("k", &peeked(&client, "k").await, "its host is gone").await.unwrap();
     assert!(!table.replay(&sent[0]));
     assert!(table.is_released("k"));
 }
@@ -49,13 +45,13 @@ async fn a_late_copy_of_its_acquire_does_not_undo_the_break_of_an_operator_whose
 async fn whoever_releases_a_lock_that_was_broken_learns_that_it_was_lost() {
     for delete_row in [false, true] {
         let table = Table::new();
-        let (holder, operators) = (table.process(), table.process().locks("operator"));
+        let (holder, client) = (table.process(), table.process().locks("operator"));
         let holders = holder.locks("holder");
         let before = acquired(&holders, LEASE).await.save();
         let mut lock = holders.resume(before.clone()).await.unwrap();
         lock.checkpoint().await.unwrap();
         let after = lock.save();
-        operators.break_lock("k", &seen(&operators).await, "its host is gone").await.unwrap();
+        client.operator().break_lock("k", &peeked(&client, "k").await, "its host is gone").await.unwrap();
         // As often as it asks, also with what it saved before a renewal, and where it cannot read.
         for saved in [&after, &before, &after] {
             let release = holders.release(saved.clone());
@@ -78,11 +74,11 @@ async fn work_whose_lock_was_broken_has_lost_it_also_where_its_release_had_no_re
     for fault in Fault::not_applied().into_iter().map(Some).chain([None]) {
         let _case = case(format!("{fault:?}"));
         let table = Table::new();
-        let (holder, operators) = (table.process(), table.process().locks("operator"));
+        let (holder, client) = (table.process(), table.process().locks("operator"));
         let holders = holder.locks("holder");
         let budget = Budget::lasting(LEASE);
         let work = holders.acquire("k").lease(LEASE).within(&budget).run(async |_| {
-            operators.break_lock("k", &seen(&operators).await, "its host is gone").await?;
+            client.operator().break_lock("k", &peeked(&client, "k").await, "its host is gone").await?;
             holder.next(fault);
             Ok::<_, Error>(())
         });
@@ -96,12 +92,12 @@ async fn a_lock_that_was_released_meanwhile_is_free_and_says_nothing_of_a_break(
     let table = Table::new();
     let locks = table.process().locks("me");
     let lock = acquired(&locks, LEASE).await;
-    let version = seen(&locks).await;
+    let seen = peeked(&locks, "k").await;
     lock.release().await.unwrap();
 
-    assert_eq!(locks.break_lock("k", &version, "too late").await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(locks.operator().break_lock("k", &seen, "too late").await.unwrap(), ReleaseOutcome::Released);
 
-    assert_eq!(locks.peek("k").await.unwrap().unwrap().break_reason, None);
+    assert_eq!(locks.operator().peek("k").await.unwrap().unwrap().break_reason, None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,10 +106,10 @@ async fn a_late_copy_of_a_break_changes_nothing() {
     let (holder, operator) = (table.process(), table.process());
     let holders = holder.locks("holder");
     let lock = acquired(&holders, LEASE).await;
-    let operators = operator.locks("operator");
-    let version = seen(&operators).await;
+    let client = operator.locks("operator");
+    let seen = peeked(&client, "k").await;
     operator.take_sent();
-    operators.break_lock("k", &version, "gone").await.unwrap();
+    client.operator().break_lock("k", &seen, "gone").await.unwrap();
     let sent = operator.take_sent();
     let _ = lock.save();
 
@@ -129,24 +125,25 @@ async fn an_attempt_at_idempotent_work_can_be_seen_and_broken() {
     let locks = table.process().locks("me");
     let once = || locks.once("order-9").owner("host-a").lease(LEASE);
     let Started::Attempt(attempt) = once().start::<()>().await.unwrap() else { panic!("it has an outcome") };
-    let seen = locks.peek("once/order-9").await.unwrap().unwrap();
+    let seen = peeked(&locks, "once/order-9").await;
     assert_eq!(seen.holder, "host-a");
 
-    assert_eq!(locks.break_lock("once/order-9", &seen.version, "gone").await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(locks.operator().break_lock("once/order-9", &seen, "gone").await.unwrap(), ReleaseOutcome::Released);
 
     let Started::Attempt(next) = once().start::<()>().await.unwrap() else { panic!("it has an outcome") };
     assert!(attempt.complete(&()).await.unwrap_err().is_lost());
     next.complete(&()).await.unwrap();
-    assert!(locks.peek("once/order-9").await.unwrap().is_none(), "work that has an outcome is no lock");
+    assert!(locks.operator().peek("once/order-9").await.unwrap().is_none(), "work that has an outcome is no lock");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_break_needs_a_reason_and_a_key() {
     let table = Table::new();
     let locks = table.process().locks("me");
-    let long = "r".repeat(2049);
+    acquired(&locks, LEASE).await.release().await.unwrap();
+    let (long, seen) = ("r".repeat(2049), peeked(&locks, "k").await);
     for (key, reason, named) in [("k", "", "reason"), ("k", long.as_str(), "reason"), ("", "gone", "key")] {
-        let error = locks.break_lock(key, "v", reason).await.unwrap_err();
+        let error = locks.operator().break_lock(key, &seen, reason).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidRequest);
         assert!(error.to_string().contains(named), "{error}");
     }
@@ -161,12 +158,12 @@ async fn a_break_and_a_renewal_or_a_release_are_never_both_applied() {
     for round in 0..1000 {
         table.delete("k");
         let mut lock = acquired(&holder.locks("holder"), LEASE).await;
-        let operators = operator.locks("operator");
-        let version = seen(&operators).await;
+        let client = operator.locks("operator");
+        let seen = peeked(&client, "k").await;
         // Both requests are under way at once, and reach the table in either order.
         holder.next([Fault::Slow(millis(1 + round % 7))]);
         operator.next([Fault::Slow(millis(1 + round % 5 * if round % 2 == 0 { 1 } else { 3 }))]);
-        let breaking = operators.break_lock("k", &version, "gone");
+        let breaking = client.operator().break_lock("k", &seen, "gone");
         if round % 2 == 0 {
             let (renewal, outcome) = tokio::join!(async { lock.checkpoint().await }, breaking);
             let is_broken = outcome.unwrap() == ReleaseOutcome::Released;
@@ -211,9 +208,13 @@ async fn a_broken_java_holder_learns_it_at_its_next_heartbeat() {
     for lost in [false, true] {
         let _case = case(if lost { "the response is lost" } else { "broken" });
         table.put_java_row("k", "java-1", LEASE);
+        let seen = peeked(&locks, "k").await;
         process.next(lost.then_some(Fault::AnswerLost));
 
-        assert_eq!(locks.break_lock("k", "java-1", "its host is gone").await.unwrap(), ReleaseOutcome::Released);
+        assert_eq!(
+            locks.operator().break_lock("k", &seen, "its host is gone").await.unwrap(),
+            ReleaseOutcome::Released
+        );
 
         assert!(table.is_released("k"));
         // What AmazonDynamoDBLockClient.sendHeartbeat sends.
@@ -238,9 +239,9 @@ async fn a_break_keeps_the_ttl_of_idempotent_work() {
     let locks = process.builder().owner("me").ttl_attribute("expiresAt").ttl_retention(LEASE).build().unwrap();
     let started = locks.once("order").keep_for(1_000 * LEASE).lease(LEASE).start::<u8>().await.unwrap();
     let Started::Attempt(attempt) = started else { panic!("{started:?}") };
-    let seen = table.attribute("once/order", "recordVersionNumber").unwrap();
+    let seen = peeked(&locks, "once/order").await;
 
-    assert_eq!(locks.break_lock("once/order", &seen, "gone").await.unwrap(), ReleaseOutcome::Released);
+    assert_eq!(locks.operator().break_lock("once/order", &seen, "gone").await.unwrap(), ReleaseOutcome::Released);
 
     assert!(table.number("once/order", "expiresAt") * 1000 >= table.number("once/order", "keptUntilAt"));
     drop(attempt);

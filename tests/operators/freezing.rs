@@ -22,9 +22,9 @@ async fn the_holder_of_a_frozen_lock_may_finish_and_nobody_is_granted_it_then() 
     let table = Table::new();
     let (operator, other) = (table.process(), table.process().locks("other"));
     let mut lock = acquired(&table.process().locks("holder"), LEASE).await;
-    let operators = operator.locks("operator");
+    let client = operator.locks("operator");
 
-    operators.freeze("k", WHY).await.unwrap();
+    client.operator().freeze("k", WHY).await.unwrap();
 
     assert_eq!(operator.take_operations(), ["GetItem", "UpdateItem"]);
     assert_eq!(refused(&other, "k").await.as_deref(), Some(WHY), "held");
@@ -33,15 +33,15 @@ async fn the_holder_of_a_frozen_lock_may_finish_and_nobody_is_granted_it_then() 
     lock.release().await.unwrap();
     assert!(table.is_released("k"));
     assert_eq!(refused(&other, "k").await.as_deref(), Some(WHY), "free");
-    let shown = operators.peek("k").await.unwrap().unwrap();
+    let shown = client.operator().peek("k").await.unwrap().unwrap();
     assert_eq!(shown.freeze_reason.as_deref(), Some(WHY));
     assert!(shown.freeze_changed_at.is_some() && shown.attributes.is_empty());
 
     operator.take_sent();
-    assert_eq!(operators.thaw("k").await.unwrap(), ThawOutcome::Thawed);
+    assert_eq!(client.operator().thaw("k").await.unwrap(), ThawOutcome::Thawed);
 
     assert_eq!(operator.take_operations(), ["GetItem", "UpdateItem"]);
-    assert_eq!(operators.peek("k").await.unwrap().unwrap().freeze_reason, None);
+    assert_eq!(client.operator().peek("k").await.unwrap().unwrap().freeze_reason, None);
     let next = acquired(&other, LEASE).await;
     assert!(next.fencing_token() > token);
 }
@@ -51,7 +51,7 @@ async fn a_freeze_between_the_look_and_the_takeover_is_respected() {
     for released in [false, true] {
         let _case = case(format!("released: {released}"));
         let table = Table::new();
-        let operators = table.process().locks("operator");
+        let client = table.process().locks("operator");
         // A row of the Java client, free or dead, is taken over by the version that was seen.
         table.put_java_row("k", "00000000-0000-0000-0000-000000000001", LEASE);
         if released {
@@ -76,7 +76,7 @@ async fn a_freeze_between_the_look_and_the_takeover_is_respected() {
         }
         let freeze = async {
             tokio::time::sleep(millis(200)).await;
-            operators.freeze("k", WHY).await.unwrap();
+            client.operator().freeze("k", WHY).await.unwrap();
         };
         let (tried, ()) = tokio::join!(call.into_future(), freeze);
         let held = tried.unwrap();
@@ -87,8 +87,8 @@ async fn a_freeze_between_the_look_and_the_takeover_is_respected() {
 #[tokio::test(start_paused = true)]
 async fn an_acquire_waits_until_the_lock_is_thawed_or_its_time_is_over() {
     let table = Table::new();
-    let operators = table.process().locks("operator");
-    operators.freeze("k", WHY).await.unwrap();
+    let client = table.process().locks("operator");
+    client.operator().freeze("k", WHY).await.unwrap();
     let process = table.process();
     let waiters = process.locks("waiter");
     let budget = || process.budget(secs(20)).reserve(secs(5));
@@ -102,7 +102,7 @@ async fn an_acquire_waits_until_the_lock_is_thawed_or_its_time_is_over() {
 
     let thaw = async {
         tokio::time::sleep(secs(4)).await;
-        operators.thaw("k").await.unwrap();
+        client.operator().thaw("k").await.unwrap();
     };
     let budget = budget();
     let (lock, _) = tokio::join!(waiters.acquire("k").within(&budget), thaw);
@@ -112,11 +112,11 @@ async fn an_acquire_waits_until_the_lock_is_thawed_or_its_time_is_over() {
 #[tokio::test(start_paused = true)]
 async fn the_holder_reclaims_a_frozen_lock_until_it_has_released_it() {
     let table = Table::new();
-    let (operators, other) = (table.process().locks("operator"), table.process().locks("other"));
+    let (client, other) = (table.process().locks("operator"), table.process().locks("other"));
     let process = table.process();
     let holders = process.locks("holder");
     let first = granted(holders.try_acquire("k").owner("task").lease(LEASE)).await;
-    operators.freeze("k", WHY).await.unwrap();
+    client.operator().freeze("k", WHY).await.unwrap();
 
     let again = granted(holders.try_acquire("k").owner("task").reclaim_own().lease(LEASE)).await;
     assert!(again.fencing_token() > first.fencing_token());
@@ -131,23 +131,23 @@ async fn the_holder_reclaims_a_frozen_lock_until_it_has_released_it() {
     assert_eq!(tried.held().unwrap().freeze_reason.as_deref(), Some(WHY), "nobody holds it any more");
     let error = holders.reclaim(saved.clone()).lease(LEASE).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Held, "{error}");
-    operators.thaw("k").await.unwrap();
+    client.operator().thaw("k").await.unwrap();
     let _ = holders.reclaim(saved).lease(LEASE).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_that_deletes_the_row_keeps_a_frozen_one() {
     let table = Table::new();
-    let (process, operators) = (table.process(), table.process().locks("operator"));
+    let (process, client) = (table.process(), table.process().locks("operator"));
     let locks = process.locks("me");
     let lock = acquired(&locks, LEASE).await;
-    operators.freeze("k", WHY).await.unwrap();
+    client.operator().freeze("k", WHY).await.unwrap();
     process.take_sent();
     lock.release().delete_row().await.unwrap();
     assert_eq!(process.take_operations(), ["DeleteItem", "UpdateItem"]);
     assert!(table.is_released("k"));
     assert_eq!(refused(&locks, "k").await.as_deref(), Some(WHY));
-    operators.thaw("k").await.unwrap();
+    client.operator().thaw("k").await.unwrap();
     acquired(&locks, LEASE).await.release().delete_row().await.unwrap();
     assert!(table.row("k").is_none());
 }
@@ -155,12 +155,12 @@ async fn a_release_that_deletes_the_row_keeps_a_frozen_one() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_nobody_had_can_be_frozen() {
     let table = Table::new();
-    let (operators, other) = (table.process().locks("operator"), table.process().locks("other"));
-    operators.freeze("k", WHY).await.unwrap();
+    let (client, other) = (table.process().locks("operator"), table.process().locks("other"));
+    client.operator().freeze("k", WHY).await.unwrap();
     assert_eq!(refused(&other, "k").await.as_deref(), Some(WHY));
-    let shown = operators.peek("k").await.unwrap().unwrap();
+    let shown = client.operator().peek("k").await.unwrap().unwrap();
     assert!(shown.released && shown.fencing_token.is_none(), "{shown:?}");
-    operators.thaw("k").await.unwrap();
+    client.operator().thaw("k").await.unwrap();
     let lock = acquired(&other, LEASE).await;
     assert!(lock.fencing_token() > 1, "counted from the clock");
 }
@@ -170,13 +170,13 @@ async fn a_freeze_of_a_frozen_lock_changes_its_reason_and_a_thaw_of_another_noth
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("operator");
-    locks.freeze("k", "one").await.unwrap();
-    locks.freeze("k", "two").await.unwrap();
-    assert_eq!(locks.peek("k").await.unwrap().unwrap().freeze_reason.as_deref(), Some("two"));
-    locks.thaw("k").await.unwrap();
+    locks.operator().freeze("k", "one").await.unwrap();
+    locks.operator().freeze("k", "two").await.unwrap();
+    assert_eq!(locks.operator().peek("k").await.unwrap().unwrap().freeze_reason.as_deref(), Some("two"));
+    locks.operator().thaw("k").await.unwrap();
     process.take_sent();
-    assert_eq!(locks.thaw("k").await.unwrap(), ThawOutcome::NotFrozen);
-    assert_eq!(locks.thaw("never").await.unwrap(), ThawOutcome::NotFrozen);
+    assert_eq!(locks.operator().thaw("k").await.unwrap(), ThawOutcome::NotFrozen);
+    assert_eq!(locks.operator().thaw("never").await.unwrap(), ThawOutcome::NotFrozen);
     assert_eq!(process.take_operations(), ["GetItem", "UpdateItem", "GetItem"]);
 }
 
@@ -184,18 +184,18 @@ async fn a_freeze_of_a_frozen_lock_changes_its_reason_and_a_thaw_of_another_noth
 async fn a_lock_that_was_granted_since_it_was_seen_free_is_left_alone() {
     let table = Table::new();
     let operator = table.process();
-    let operators = operator.locks("operator");
-    acquired(&operators, LEASE).await.release().await.unwrap();
-    let seen = operators.peek("k").await.unwrap();
+    let client = operator.locks("operator");
+    acquired(&client, LEASE).await.release().await.unwrap();
+    let seen = client.operator().peek("k").await.unwrap();
     let lock = acquired(&table.process().locks("holder"), LEASE).await;
     operator.take_sent();
 
-    assert!(!operators.freeze_seen("k", seen.as_ref(), WHY).await.unwrap());
+    assert!(!client.operator().freeze_seen("k", seen.as_ref(), WHY).await.unwrap());
 
     assert_eq!(operator.take_operations(), ["GetItem"]);
-    let seen = operators.peek("k").await.unwrap();
+    let seen = client.operator().peek("k").await.unwrap();
     lock.release().await.unwrap();
-    assert!(operators.freeze_seen("k", seen.as_ref(), WHY).await.unwrap(), "its holder has finished");
+    assert!(client.operator().freeze_seen("k", seen.as_ref(), WHY).await.unwrap(), "its holder has finished");
 }
 
 /// The operator got no response, so the request is still under way.
@@ -207,17 +207,17 @@ async fn a_change_that_arrives_after_the_next_one_was_answered_is_refused() {
     acquired(&second, LEASE).await.release().await.unwrap();
     // Each change has to be refused by a row that is already as the next operator wants it.
     lost.next(std::iter::once(Fault::None).chain(std::iter::repeat_n(Fault::RequestLost, 50)));
-    first.freeze("k", WHY).await.unwrap_err();
+    first.operator().freeze("k", WHY).await.unwrap_err();
     let freeze = lost.take_sent().pop().unwrap();
-    assert_eq!(second.thaw("k").await.unwrap(), ThawOutcome::NotFrozen);
+    assert_eq!(second.operator().thaw("k").await.unwrap(), ThawOutcome::NotFrozen);
     assert!(!table.replay(&freeze));
 
-    second.freeze("k", WHY).await.unwrap();
+    second.operator().freeze("k", WHY).await.unwrap();
     lost.clear();
     lost.next(std::iter::once(Fault::None).chain(std::iter::repeat_n(Fault::RequestLost, 50)));
-    first.thaw("k").await.unwrap_err();
+    first.operator().thaw("k").await.unwrap_err();
     let thaw = lost.take_sent().pop().unwrap();
-    second.freeze("k", WHY).await.unwrap();
+    second.operator().freeze("k", WHY).await.unwrap();
     assert!(!table.replay(&thaw));
 }
 
@@ -225,18 +225,18 @@ async fn a_change_that_arrives_after_the_next_one_was_answered_is_refused() {
 async fn a_late_copy_of_a_freeze_or_of_a_thaw_changes_nothing() {
     let table = Table::new();
     let process = table.process();
-    let (operators, other) = (process.locks("operator"), table.process().locks("other"));
+    let (client, other) = (process.locks("operator"), table.process().locks("other"));
     let _ = acquired(&other, LEASE).await.save();
     let write_of = |process: &lambda_lock_testkit::Process| process.take_sent().pop().unwrap();
-    operators.freeze("k", WHY).await.unwrap();
+    client.operator().freeze("k", WHY).await.unwrap();
     let freeze = write_of(&process);
     assert!(!table.replay(&freeze), "frozen");
     // Clocks that stand still or are set back make no difference.
     process.clock.jump_wall(-60_000);
-    operators.thaw("k").await.unwrap();
+    client.operator().thaw("k").await.unwrap();
     let thaw = write_of(&process);
     assert!(!table.replay(&freeze) && !table.replay(&thaw), "thawed");
-    operators.freeze("k", "again").await.unwrap();
+    client.operator().freeze("k", "again").await.unwrap();
     assert!(!table.replay(&freeze) && !table.replay(&thaw), "frozen again");
     assert_eq!(refused(&other, "k").await.as_deref(), Some("again"));
 }
@@ -247,14 +247,14 @@ async fn two_operators_who_freeze_and_thaw_at_once_leave_what_the_last_of_them_d
         let table = Table::new();
         let (one, two) = (table.process(), table.process());
         let (freezes, thaws) = (one.locks("one"), two.locks("two"));
-        freezes.freeze("k", "before").await.unwrap();
+        freezes.operator().freeze("k", "before").await.unwrap();
         one.next([Fault::Slow(millis(round % 7)), Fault::Slow(millis(round % 5))]);
         two.next([Fault::Slow(millis(round % 3)), Fault::Slow(millis(round % 11))]);
-        let (frozen, thawed) = tokio::join!(freezes.freeze("k", WHY), thaws.thaw("k"));
+        let (frozen, thawed) = tokio::join!(freezes.operator().freeze("k", WHY), thaws.operator().thaw("k"));
         frozen.unwrap();
         assert_eq!(thawed.unwrap(), ThawOutcome::Thawed, "round {round}");
         // Whichever came last was sent on the row that the other had written.
-        let reason = thaws.peek("k").await.unwrap().unwrap().freeze_reason;
+        let reason = thaws.operator().peek("k").await.unwrap().unwrap().freeze_reason;
         assert!(reason.is_none() || reason.as_deref() == Some(WHY), "round {round}: {reason:?}");
     }
 }
@@ -262,8 +262,8 @@ async fn two_operators_who_freeze_and_thaw_at_once_leave_what_the_last_of_them_d
 #[tokio::test(start_paused = true)]
 async fn a_frozen_lock_refuses_its_set_and_a_frozen_place_is_not_used() {
     let table = Table::new();
-    let (operators, locks) = (table.process().locks("operator"), table.process().locks("me"));
-    operators.freeze("b", WHY).await.unwrap();
+    let (client, locks) = (table.process().locks("operator"), table.process().locks("me"));
+    client.operator().freeze("b", WHY).await.unwrap();
     let TryAcquiredAll::Blocked(blocked) = locks.try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap() else {
         panic!("granted")
     };
@@ -273,13 +273,13 @@ async fn a_frozen_lock_refuses_its_set_and_a_frozen_place_is_not_used() {
     let error = locks.acquire_all(["a", "b"]).within(&budget).await.unwrap_err();
     assert!(error.to_string().starts_with("the lock b is frozen by an operator"), "{error}");
     assert!(table.row("a").is_none());
-    operators.freeze("a", WHY).await.unwrap();
+    client.operator().freeze("a", WHY).await.unwrap();
     let error = locks.acquire_all(["a", "b"]).within(&Budget::lasting(secs(1))).await.unwrap_err().to_string();
     assert!(error.starts_with("the locks a and b are held, and "), "{error}");
     assert!(error.contains(&format!("is frozen by an operator ({WHY:?})")), "{error}");
 
     let semaphore = locks.semaphore("s", 2);
-    operators.freeze("s/0", WHY).await.unwrap();
+    client.operator().freeze("s/0", WHY).await.unwrap();
     let permit = semaphore.try_acquire().lease(LEASE).await.unwrap().granted().unwrap();
     assert_eq!(permit.place(), 1);
     let full = semaphore.try_acquire().lease(LEASE).await.unwrap();
@@ -293,12 +293,12 @@ async fn a_freeze_keeps_the_row_of_a_table_with_a_ttl() {
     let locks = table.process().builder().owner("me").ttl_attribute("expiresAt").build().unwrap();
     acquired(&locks, LEASE).await.release().await.unwrap();
     assert!(table.row("k").unwrap().get("expiresAt").is_some());
-    locks.freeze("k", WHY).await.unwrap();
+    locks.operator().freeze("k", WHY).await.unwrap();
     assert!(
         table.row("k").unwrap()["expiresAt"]["S"].as_str().unwrap().starts_with(WHY),
         "DynamoDB deletes no row by a text"
     );
-    locks.thaw("k").await.unwrap();
+    locks.operator().thaw("k").await.unwrap();
     acquired(&locks, LEASE).await.release().await.unwrap();
     assert!(table.row("k").unwrap().get("expiresAt").is_some());
 }
@@ -313,7 +313,7 @@ async fn the_holder_of_the_largest_row_that_can_be_frozen_renews_and_releases_it
         let largest = vec![7; 400 * 1024 - 1024 - "k".len() - "me/12345678".len()];
         let mut lock = granted(locks.try_acquire("k").lease(LEASE).data(largest)).await;
 
-        let frozen = locks.freeze("k", &"r".repeat(reason)).await.map_err(|error| error.kind());
+        let frozen = locks.operator().freeze("k", &"r".repeat(reason)).await.map_err(|error| error.kind());
 
         lock.checkpoint().await.unwrap();
         lock.release().await.unwrap();
@@ -331,15 +331,15 @@ async fn what_is_no_lock_cannot_be_frozen() {
     for (key, reason, named) in
         [("k", "", "reason"), ("k", long.as_str(), "reason"), ("", WHY, "key"), ("once/w", WHY, "idempotent work")]
     {
-        let error = locks.freeze(key, reason).await.unwrap_err();
+        let error = locks.operator().freeze(key, reason).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidRequest);
         assert!(error.to_string().contains(named), "{error}");
     }
-    assert_eq!(locks.thaw("once/w").await.unwrap_err().kind(), ErrorKind::InvalidRequest);
+    assert_eq!(locks.operator().thaw("once/w").await.unwrap_err().kind(), ErrorKind::InvalidRequest);
     table.put(json!({ "key": { "S": "odd" }, "ownerName": { "S": "me" } }));
     let row = table.row("odd");
-    assert_eq!(locks.freeze("odd", WHY).await.unwrap_err().kind(), ErrorKind::InvalidRecord);
-    assert_eq!(locks.thaw("odd").await.unwrap_err().kind(), ErrorKind::InvalidRecord);
+    assert_eq!(locks.operator().freeze("odd", WHY).await.unwrap_err().kind(), ErrorKind::InvalidRecord);
+    assert_eq!(locks.operator().thaw("odd").await.unwrap_err().kind(), ErrorKind::InvalidRecord);
     assert_eq!(table.row("odd"), row);
 }
 
@@ -350,7 +350,7 @@ async fn a_reason_that_somebody_wrote_by_hand_counts_and_can_be_thawed() {
     acquired(&locks, LEASE).await.release().await.unwrap();
     table.set("k", json!({ "freezeReason": { "S": "by hand" } }));
     assert_eq!(refused(&locks, "k").await.as_deref(), Some("by hand"));
-    assert_eq!(locks.thaw("k").await.unwrap(), ThawOutcome::Thawed);
+    assert_eq!(locks.operator().thaw("k").await.unwrap(), ThawOutcome::Thawed);
     let _ = acquired(&locks, LEASE).await;
 }
 
@@ -359,22 +359,22 @@ async fn locks_behind_a_prefix_are_frozen_and_idempotent_work_behind_it_is_not()
     let table = Table::new();
     let all = table.process().locks("operator");
     let blue = all.prefixed("blue/").unwrap();
-    blue.freeze("k", WHY).await.unwrap();
+    blue.operator().freeze("k", WHY).await.unwrap();
     assert_eq!(refused(&all, "blue/k").await.as_deref(), Some(WHY));
-    all.thaw("blue/k").await.unwrap();
+    all.operator().thaw("blue/k").await.unwrap();
     acquired(&blue, LEASE).await.release().await.unwrap();
 
-    assert_eq!(blue.freeze("once/w", WHY).await.unwrap_err().kind(), ErrorKind::InvalidRequest);
-    assert_eq!(blue.thaw("once/w").await.unwrap_err().kind(), ErrorKind::InvalidRequest);
+    assert_eq!(blue.operator().freeze("once/w", WHY).await.unwrap_err().kind(), ErrorKind::InvalidRequest);
+    assert_eq!(blue.operator().thaw("once/w").await.unwrap_err().kind(), ErrorKind::InvalidRequest);
     assert!(table.row("blue/once/w").is_none());
     let Started::Attempt(attempt) = blue.once("w").lease(LEASE).start::<u32>().await.unwrap() else { panic!("done") };
     let row = table.row("blue/once/w");
-    let error = all.freeze("blue/once/w", WHY).await.unwrap_err();
+    let error = all.operator().freeze("blue/once/w", WHY).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRecord, "only its row tells what it is");
     assert!(error.to_string().contains("of idempotent work"), "{error}");
     assert_eq!(table.row("blue/once/w"), row);
     attempt.complete(&1_u32).await.unwrap();
-    all.freeze("blue/once/w", WHY).await.unwrap_err();
+    all.operator().freeze("blue/once/w", WHY).await.unwrap_err();
 }
 
 /// Both read the row before either wrote it, and their clocks show the same millisecond.
@@ -385,18 +385,18 @@ async fn two_operators_in_one_millisecond_do_not_take_the_change_of_the_other_fo
         let table = Table::new();
         let (one, two) = (table.process(), table.process());
         let (freezes, thaws) = (one.locks("one"), two.locks("two"));
-        freezes.freeze("k", "before").await.unwrap();
+        freezes.operator().freeze("k", "before").await.unwrap();
         one.take_sent();
         one.next([Fault::None, Fault::Slow(millis(if thaws_last { 5 } else { 9 }))]);
         two.next([Fault::None, Fault::Slow(millis(if thaws_last { 9 } else { 5 }))]);
 
-        let (frozen, thawed) = tokio::join!(freezes.freeze("k", WHY), thaws.thaw("k"));
+        let (frozen, thawed) = tokio::join!(freezes.operator().freeze("k", WHY), thaws.operator().thaw("k"));
 
         frozen.unwrap();
         thawed.unwrap();
         let operations = [one.take_operations(), two.take_operations()].map(|sent| sent.len());
         assert!(operations.contains(&4), "the slower one has to look again: {operations:?}");
-        let reason = thaws.peek("k").await.unwrap().unwrap().freeze_reason;
+        let reason = thaws.operator().peek("k").await.unwrap().unwrap().freeze_reason;
         assert_eq!(reason.as_deref(), (!thaws_last).then_some(WHY), "what was answered last counts");
     }
 }
@@ -405,10 +405,10 @@ async fn two_operators_in_one_millisecond_do_not_take_the_change_of_the_other_fo
 #[tokio::test(start_paused = true)]
 async fn the_holder_of_a_set_reclaims_it_while_one_of_its_locks_is_frozen() {
     let table = Table::new();
-    let (operators, process) = (table.process().locks("operator"), table.process());
+    let (client, process) = (table.process().locks("operator"), table.process());
     let locks = process.locks("holder");
     let set = locks.try_acquire_all(["a", "b"]).owner("task").lease(LEASE).await.unwrap().granted().unwrap();
-    operators.freeze("b", WHY).await.unwrap();
+    client.operator().freeze("b", WHY).await.unwrap();
     process.take_sent();
 
     let saved = locks.reclaim_all(set.save()).lease(LEASE).await.unwrap().save();
@@ -420,7 +420,7 @@ async fn the_holder_of_a_set_reclaims_it_while_one_of_its_locks_is_frozen() {
 
     let tried = locks.try_acquire_all(["a", "b"]).owner("task").reclaim_own().lease(LEASE).await.unwrap();
     assert!(tried.granted().is_none(), "nobody holds it any more");
-    let other = operators.try_acquire("a").lease(LEASE);
+    let other = client.try_acquire("a").lease(LEASE);
     let other = granted(other).await;
     let TryAcquiredAll::Blocked(_) = locks.try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap() else {
         panic!("granted")
@@ -433,14 +433,14 @@ async fn the_holder_of_a_set_reclaims_it_while_one_of_its_locks_is_frozen() {
 #[tokio::test(start_paused = true)]
 async fn a_broken_lock_stays_frozen() {
     let table = Table::new();
-    let (operators, other) = (table.process().locks("operator"), table.process().locks("other"));
+    let (client, other) = (table.process().locks("operator"), table.process().locks("other"));
     let mut lock = acquired(&table.process().locks("holder"), LEASE).await;
-    operators.freeze("k", WHY).await.unwrap();
-    let version = operators.peek("k").await.unwrap().unwrap().version;
-    operators.break_lock("k", &version, "its host is gone").await.unwrap();
+    client.operator().freeze("k", WHY).await.unwrap();
+    let seen = client.operator().peek("k").await.unwrap().unwrap();
+    client.operator().break_lock("k", &seen, "its host is gone").await.unwrap();
     assert!(lock.checkpoint().await.unwrap_err().is_lost());
     assert_eq!(refused(&other, "k").await.as_deref(), Some(WHY));
-    operators.thaw("k").await.unwrap();
+    client.operator().thaw("k").await.unwrap();
     assert!(acquired(&other, LEASE).await.fencing_token() > lock.fencing_token());
 }
 
@@ -450,19 +450,19 @@ async fn a_freeze_and_an_acquire_at_once_leave_one_holder_or_none() {
     let (mut held, mut refusals) = (0, 0);
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
-    let (operators, callers) = (one.locks("operator"), two.locks("caller"));
+    let (client, callers) = (one.locks("operator"), two.locks("caller"));
     for round in 0..1000 {
         one.next([Fault::Slow(millis(round % 5)), Fault::Slow(millis(round % 7))]);
         two.next([Fault::Slow(millis(1 + round % 13))]);
         let budget = Budget::lasting(secs(30));
         let (frozen, tried) =
-            tokio::join!(operators.freeze("k", WHY), callers.try_acquire("k").within(&budget).into_future());
+            tokio::join!(client.operator().freeze("k", WHY), callers.try_acquire("k").within(&budget).into_future());
         frozen.unwrap();
         match tried.unwrap() {
             TryAcquired::Granted(mut lock) => {
                 held += 1;
                 lock.checkpoint().await.unwrap();
-                assert_eq!(refused(&operators, "k").await.as_deref(), Some(WHY));
+                assert_eq!(refused(&client, "k").await.as_deref(), Some(WHY));
                 lock.release().await.unwrap();
             }
             TryAcquired::Held(seen) => {
@@ -471,7 +471,7 @@ async fn a_freeze_and_an_acquire_at_once_leave_one_holder_or_none() {
             }
         }
         assert!(table.is_released("k"));
-        operators.thaw("k").await.unwrap();
+        client.operator().thaw("k").await.unwrap();
     }
     assert!(held > 50 && refusals > 50, "{held} held, {refusals} refused");
 }
@@ -484,8 +484,8 @@ async fn a_freeze_whose_first_request_had_no_response_is_unknown_whatever_comes_
     let lock = acquired(&table.process().locks("holder"), LEASE).await;
     let denied = vec![Fault::error("AccessDeniedException"); 9];
     operator.next([Fault::None, Fault::ArrivesLate(secs(5)), Fault::None].into_iter().chain(denied));
-    let operators = operator.locks("operator");
-    let freezes = operators.freeze("k", WHY);
+    let client = operator.locks("operator");
+    let freezes = client.operator().freeze("k", WHY);
 
     let (frozen, released) = tokio::join!(freezes.into_future(), async {
         sleep(millis(500)).await;

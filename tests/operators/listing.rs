@@ -41,7 +41,7 @@ async fn each_row_is_listed_once_on_pages_of_any_size() {
     }
     process.take_sent();
     for (size, pages) in [(1, 8), (3, 3), (7, 2), (1000, 1)] {
-        let (rows, read) = all(locks.list().page_size(NonZeroU32::new(size).unwrap())).await;
+        let (rows, read) = all(locks.operator().list().page_size(NonZeroU32::new(size).unwrap())).await;
         assert_eq!(rows.len(), 7);
         assert_eq!((rows["k0"].as_str(), rows["k1"].as_str()), ("me, released", "me"));
         assert!(read <= pages, "{size}: {read}");
@@ -59,7 +59,7 @@ async fn a_row_that_is_no_lock_record_is_listed_as_what_it_is() {
     table.put(json!({ "key": { "S": "once/done" }, "recordVersionNumber": { "S": "lo1-x" } }));
     table.put(json!({ "key": { "S": "wake/java/1" }, "taskToken": { "S": "t" } }));
 
-    let (rows, _) = all(locks.list()).await;
+    let (rows, _) = all(locks.operator().list()).await;
 
     assert_eq!(rows.keys().collect::<Vec<_>>(), ["broken", "java", "once/done", "wake/java/1"]);
     assert!(rows["broken"].contains("leaseDuration"), "{rows:?}");
@@ -74,7 +74,7 @@ async fn a_client_with_a_prefix_lists_its_own_keys() {
         let _ = granted(locks.try_acquire(key).lease(LEASE)).await.save();
     }
 
-    let (rows, _) = all(locks.prefixed("blue/").unwrap().list()).await;
+    let (rows, _) = all(locks.prefixed("blue/").unwrap().operator().list()).await;
 
     assert_eq!(rows.keys().collect::<Vec<_>>(), ["blue/a", "blue/b"]);
 }
@@ -88,7 +88,7 @@ async fn keys_with_a_sort_key_are_listed_whole() {
         let _ = granted(locks.try_acquire(key).lease(LEASE)).await.save();
     }
 
-    let (rows, _) = all(locks.list()).await;
+    let (rows, _) = all(locks.operator().list()).await;
 
     assert_eq!(rows.keys().collect::<Vec<_>>(), ["(customer-7, invoice-1)", "(customer-7, invoice-2)"]);
 }
@@ -99,7 +99,7 @@ async fn a_page_that_could_not_be_read_can_be_asked_for_again() {
     let process = table.process();
     let locks = process.locks("me");
     let _ = granted(locks.try_acquire("k").lease(LEASE)).await.save();
-    let mut list = locks.list();
+    let mut list = locks.operator().list();
     // The SDK asks more than once.
     process.next(vec![Fault::error("AccessDeniedException"); 9]);
 

@@ -26,7 +26,7 @@ async fn work_that_failed_for_good_is_done_again_after_a_reset() {
     let token = failed(&locks).await;
     process.take_sent();
 
-    assert_eq!(locks.once("w").reset("the customer was created, ticket 4711").await.unwrap(), ResetOutcome::Open);
+    assert_eq!(locks.operator().reset("w", "the customer was created, ticket 4711").await.unwrap(), ResetOutcome::Open);
 
     assert_eq!(process.take_operations(), ["GetItem", "UpdateItem"]);
     let status = locks.once("w").status().await.unwrap().unwrap();
@@ -53,7 +53,7 @@ async fn a_late_copy_of_its_start_does_not_begin_what_an_operator_has_reset_whos
     failed(&worker.locks("me")).await;
     let sent = worker.take_sent();
     operator.clock.jump_wall(-400);
-    operator.locks("operator").once("w").reset("the customer was created").await.unwrap();
+    operator.locks("operator").operator().reset("w", "the customer was created").await.unwrap();
     assert!(!table.replay(&sent[0]));
     assert!(table.is_released("once/w"));
 }
@@ -62,16 +62,16 @@ async fn a_late_copy_of_its_start_does_not_begin_what_an_operator_has_reset_whos
 async fn a_late_copy_of_a_reset_or_of_the_failed_attempt_changes_nothing() {
     let table = Table::new();
     let (worker, operator) = (table.process(), table.process());
-    let (workers, operators) = (worker.locks("worker"), operator.locks("operator"));
+    let (workers, client) = (worker.locks("worker"), operator.locks("operator"));
     failed(&workers).await;
     let of_attempt = worker.take_sent();
-    operators.once("w").reset("again").await.unwrap();
+    client.operator().reset("w", "again").await.unwrap();
     let of_reset = operator.take_sent();
     let late = || of_attempt.iter().chain(&of_reset[1..]);
     for sent in late() {
         assert!(!table.replay(sent), "while it is open: {sent:?}");
     }
-    let next = attempt(operators.once("w").payload(&7).lease(LEASE)).await;
+    let next = attempt(client.once("w").payload(&7).lease(LEASE)).await;
     for sent in late() {
         assert!(!table.replay(sent), "while the next attempt works: {sent:?}");
     }
@@ -93,15 +93,15 @@ async fn a_reset_that_comes_too_late_says_so_and_changes_nothing() {
         slow.next([Fault::None, Fault::Slow(millis(800))]);
         let meanwhile = async {
             tokio::time::sleep(millis(300)).await;
-            assert_eq!(workers.once("w").reset("first").await.unwrap(), ResetOutcome::Open);
+            assert_eq!(workers.operator().reset("w", "first").await.unwrap(), ResetOutcome::Open);
             let next = attempt(workers.once("w").payload(&7).lease(LEASE)).await;
             if fails_again {
                 next.fail(&"again").await.unwrap();
             }
             table.row("once/w")
         };
-        let operators = slow.locks("operator");
-        let (reset, row) = tokio::join!(operators.once("w").reset("second"), meanwhile);
+        let client = slow.locks("operator");
+        let (reset, row) = tokio::join!(client.operator().reset("w", "second"), meanwhile);
         assert_eq!(reset.unwrap(), ResetOutcome::NotFailed);
         assert_eq!(table.row("once/w"), row);
     }
@@ -112,6 +112,6 @@ async fn a_reset_needs_a_reason_and_a_key() {
     let table = Table::new();
     let locks = table.process().locks("me");
     for (key, reason) in [("w", ""), ("w", "r".repeat(2049).as_str()), ("", "again")] {
-        assert_eq!(locks.once(key).reset(reason).await.unwrap_err().kind(), ErrorKind::InvalidRequest);
+        assert_eq!(locks.operator().reset(key, reason).await.unwrap_err().kind(), ErrorKind::InvalidRequest);
     }
 }

@@ -95,9 +95,9 @@ pinned! {
 /// The futures of methods. They have no names.
 const _: fn(LockClient, &mut Lock, Budget) = |locks, lock, budget| {
     fn send(_: impl Send) {}
-    send(locks.check_table());
-    send(locks.create_table());
-    send(locks.peek("k"));
+    send(locks.operator().check_table());
+    send(locks.operator().create_table());
+    send(locks.operator().peek("k"));
     send(locks.with_lock("k", &budget, async |_| Ok::<_, Error>(())));
     send(locks.acquire("k").run(async |_| Ok::<_, Error>(())));
     send(lock.checkpoint());

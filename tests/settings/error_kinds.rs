@@ -52,7 +52,7 @@ async fn no_key_and_no_holder_forges_a_line_of_the_text_of_an_error() {
         attempt.fail(&1).await.unwrap();
         let again = work().start::<u8>().await.unwrap_err();
         process.next(vec![Fault::RequestLost; 200]);
-        let unknown = locks.peek(key.as_str()).await.unwrap_err();
+        let unknown = locks.operator().peek(key.as_str()).await.unwrap_err();
         let unavailable = locks.try_acquire(key.as_str()).lease(LEASE).await.unwrap_err();
         process.clear();
         for error in [

@@ -71,7 +71,7 @@ async fn a_call_that_cannot_work_is_refused_before_any_request() {
     is_invalid(&locks.acquire("k").lease(LEASE).await.map(drop).unwrap_err(), "try_acquire");
     is_invalid(&locks.acquire("k").within(&Budget::unknown()).await.map(drop).unwrap_err(), "known end");
     is_invalid(&locks.acquire("").within(&budget).await.map(drop).unwrap_err(), "lock key is empty");
-    is_invalid(&locks.peek("").await.unwrap_err(), "lock key is empty");
+    is_invalid(&locks.operator().peek("").await.unwrap_err(), "lock key is empty");
     is_invalid(&locks.release_workflow("k", "").await.unwrap_err(), "workflow");
     assert!(process.take_sent().is_empty());
 
@@ -90,7 +90,7 @@ async fn a_missing_table_and_a_wrong_key_schema_say_so() {
         let locks = table.process().locks("me");
         for error in [
             locks.try_acquire("k").lease(LEASE).await.map(drop).unwrap_err(),
-            locks.peek("k").await.map(drop).unwrap_err(),
+            locks.operator().peek("k").await.map(drop).unwrap_err(),
         ] {
             assert!(error.is_table(), "{error:?}");
             let text = error.to_string();
@@ -99,7 +99,7 @@ async fn a_missing_table_and_a_wrong_key_schema_say_so() {
     }
 
     // The table has a sort key, but the client was not configured with it.
-    let error = Table::with_keys(&["key", "sk"]).process().locks("me").peek("k").await.unwrap_err();
+    let error = Table::with_keys(&["key", "sk"]).process().locks("me").operator().peek("k").await.unwrap_err();
 
     assert!(error.is_table(), "{error:?}");
 }
@@ -120,12 +120,12 @@ async fn the_table_helper_creates_what_the_client_needs_and_finds_nothing_wrong_
             }
             let locks = builder.build().unwrap();
 
-            let missing = locks.check_table().await.unwrap_err();
+            let missing = locks.operator().check_table().await.unwrap_err();
             assert!(missing.is_table(), "{missing}");
 
-            locks.create_table().await.unwrap();
-            locks.create_table().await.unwrap();
-            locks.check_table().await.unwrap();
+            locks.operator().create_table().await.unwrap();
+            locks.operator().create_table().await.unwrap();
+            locks.operator().check_table().await.unwrap();
             let description = table.call("DescribeTable", &json!({"TableName": "locks"}));
             assert_eq!(description["Table"]["BillingModeSummary"]["BillingMode"], "PAY_PER_REQUEST");
             let described = table.call("DescribeTimeToLive", &json!({"TableName": "locks"}));
@@ -139,7 +139,7 @@ async fn the_table_helper_creates_what_the_client_needs_and_finds_nothing_wrong_
 async fn everything_that_is_wrong_with_a_table_is_reported() {
     let findings = |names: &'static [&'static str], change: fn(LockClientBuilder) -> LockClientBuilder| async move {
         let process = Table::with_keys(names).process();
-        let error = change(process.builder()).build().unwrap().check_table().await.unwrap_err();
+        let error = change(process.builder()).build().unwrap().operator().check_table().await.unwrap_err();
         assert!(error.is_table(), "{error}");
         error.to_string()
     };
@@ -160,9 +160,9 @@ async fn everything_that_is_wrong_with_a_table_is_reported() {
             "KeySchema": [{"AttributeName": "key", "KeyType": "HASH"}]}),
     );
 
-    let text = table.process().locks("me").check_table().await.unwrap_err().to_string();
+    let text = table.process().locks("me").operator().check_table().await.unwrap_err().to_string();
     assert!(text.contains("of type N, not S"), "{text}");
 
-    let text = table.process().locks("me").create_table().await.unwrap_err().to_string();
+    let text = table.process().locks("me").operator().create_table().await.unwrap_err().to_string();
     assert!(text.contains("of type N, not S"), "an existing table is checked, not replaced: {text}");
 }

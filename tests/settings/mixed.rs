@@ -102,9 +102,9 @@ async fn a_ttl_attribute_of_another_name_is_refused_before_anybody_relies_on_the
         is_refused(&locks.try_acquire("k").lease(LEASE).await.unwrap_err());
         is_refused(&locks.acquire("k").lease(LEASE).within(&budget).await.unwrap_err());
         is_refused(&locks.try_acquire_all(["k", "new"]).lease(LEASE).await.unwrap_err());
-        is_refused(&locks.freeze("k", "a deployment").await.unwrap_err());
+        is_refused(&locks.operator().freeze("k", "a deployment").await.unwrap_err());
         is_refused(&locks.resume(saved.clone()).lease(secs(600)).await.unwrap_err());
-        assert!(locks.peek("k").await.unwrap().is_some(), "who only looks is not refused");
+        assert!(locks.operator().peek("k").await.unwrap().is_some(), "who only looks is not refused");
     }
 
     assert_eq!((table.row("k"), table.row("held")), (row, held), "nothing was written");
@@ -166,14 +166,14 @@ async fn a_frozen_lock_has_no_ttl_whoever_holds_it() {
             assert!(ttl.as_ref().is_none_or(|ttl| ttl.get("N").is_none()), "{when}: {ttl:?}");
         };
 
-        freezer.freeze("k", "a deployment").await.unwrap();
+        freezer.operator().freeze("k", "a deployment").await.unwrap();
         never_expires("frozen");
         lock.renew().await.unwrap();
         never_expires("renewed");
         lock.release().await.unwrap();
         never_expires("released");
 
-        freezer.thaw("k").await.unwrap();
+        freezer.operator().thaw("k").await.unwrap();
         granted(holders.try_acquire("k").lease(LEASE)).await.release().await.unwrap();
         assert!(table.row("k").unwrap()[name].get("N").is_some(), "the next grant counts again");
         table.delete("k");
@@ -198,8 +198,8 @@ async fn a_holder_learns_at_its_next_renewal_that_its_lock_was_broken_whoever_ha
         let mut lock = granted(table.process().locks("without").try_acquire("k").lease(secs(90))).await;
         let process = table.process();
         let next = name.map_or_else(|| process.locks("none"), |name| with_ttl(&process, name));
-        let seen = next.peek("k").await.unwrap().unwrap().version;
-        next.break_lock("k", &seen, "a mistake").await.unwrap();
+        let seen = next.operator().peek("k").await.unwrap().unwrap();
+        next.operator().break_lock("k", &seen, "a mistake").await.unwrap();
         let second = granted(next.try_acquire("k").lease(secs(90))).await;
 
         let began = tokio::time::Instant::now();
@@ -217,12 +217,12 @@ async fn who_froze_a_lock_can_thaw_it_whatever_ttl_its_holder_has() {
     let table = Table::new();
     let operators = table.process().locks("operator");
     let saved = granted(table.process().locks("holder").try_acquire("k").lease(LEASE)).await.save();
-    operators.freeze("k", "migration").await.unwrap();
+    operators.operator().freeze("k", "migration").await.unwrap();
     let lock = with_ttl(&table.process(), OTHER).resume(saved).await.unwrap();
 
-    assert_eq!(operators.thaw("k").await.unwrap(), ThawOutcome::Thawed);
+    assert_eq!(operators.operator().thaw("k").await.unwrap(), ThawOutcome::Thawed);
 
-    assert_eq!(operators.peek("k").await.unwrap().unwrap().freeze_reason, None);
+    assert_eq!(operators.operator().peek("k").await.unwrap().unwrap().freeze_reason, None);
     drop(lock);
 }
 

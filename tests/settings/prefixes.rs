@@ -2,7 +2,7 @@
 
 use crate::input::is_invalid;
 use lambda_lock::{Error, LockClient, SavedLock};
-use lambda_lock_testkit::{Table, acquired, case, counted, granted, secs};
+use lambda_lock_testkit::{Table, acquired, case, counted, granted, peeked, secs};
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -51,7 +51,7 @@ async fn the_row_the_guard_the_saved_lock_and_errors_have_the_whole_key() {
     assert_eq!(blue.key_prefix(), "orders/blue/");
     assert_eq!((lock.key().key(), lock.to_saved().key()), (row, row.into()));
     assert!(table.row(row).is_some() && table.row("k").is_none());
-    assert_eq!(blue.peek("k").await.unwrap().unwrap().holder, lock.owner());
+    assert_eq!(blue.operator().peek("k").await.unwrap().unwrap().holder, lock.owner());
     let held = blue.acquire("k").within(&process.budget(secs(1))).await.unwrap_err();
     assert!(held.is_held() && held.to_string().contains(row), "{held}");
 
@@ -136,7 +136,10 @@ async fn a_client_without_a_prefix_can_go_on_with_the_lock_of_one_that_has_one()
 
 #[tokio::test(start_paused = true)]
 async fn a_key_is_checked_with_its_prefix_and_without_it() {
-    let process = Table::new().process();
+    let table = Table::new();
+    let (process, other) = (table.process(), table.process().locks("other"));
+    acquired(&other, LEASE).await.release().await.unwrap();
+    let seen = peeked(&other, "k").await;
     let blue = prefixed(&process.locks("me"), "blue/");
 
     for (key, names) in
@@ -148,8 +151,8 @@ async fn a_key_is_checked_with_its_prefix_and_without_it() {
     }
     // The rows of idempotent work may be looked at, and broken.
     for (key, names) in [("", "lock key is empty"), (&"k".repeat(2044), "2049 bytes")] {
-        is_invalid(&blue.peek(key).await.unwrap_err(), names);
-        is_invalid(&blue.break_lock(key, "v", "gone").await.unwrap_err(), names);
+        is_invalid(&blue.operator().peek(key).await.unwrap_err(), names);
+        is_invalid(&blue.operator().break_lock(key, &seen, "gone").await.unwrap_err(), names);
     }
     assert!(process.take_sent().is_empty());
 
@@ -168,7 +171,7 @@ async fn what_one_client_learns_about_the_clock_the_prefixed_client_knows() {
     process.set_date_offset(Some(-3600));
     // Two responses that agree: the wall clock is not used against other holders any more.
     for _ in 0..2 {
-        locks.peek("another").await.unwrap();
+        locks.operator().peek("another").await.unwrap();
     }
     process.take_sent();
 
@@ -188,5 +191,5 @@ async fn a_prefix_belongs_to_the_partition_key_alone() {
 
     assert_eq!(lock.key(), &("blue/customer-7", "invoice-12").into());
     lock.release().await.unwrap();
-    assert!(locks.peek(("blue/customer-7", "invoice-12")).await.unwrap().unwrap().released);
+    assert!(locks.operator().peek(("blue/customer-7", "invoice-12")).await.unwrap().unwrap().released);
 }

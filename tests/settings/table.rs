@@ -10,7 +10,7 @@ async fn create_table_does_not_switch_ttl_on_in_another_kind_of_table() {
     let table = Table::with_keys(&["id"]);
     let locks = table.process().builder().ttl_attribute("expiresAt").build().unwrap();
 
-    assert!(locks.create_table().await.unwrap_err().is_table());
+    assert!(locks.operator().create_table().await.unwrap_err().is_table());
 
     let described = table.call("DescribeTimeToLive", &json!({"TableName": "locks"}));
     let status = described["TimeToLiveDescription"]["TimeToLiveStatus"].as_str().unwrap_or_default().to_owned();
@@ -24,7 +24,7 @@ async fn a_new_table_that_is_not_described_yet_is_waited_for() {
     let process = table.process();
     process.next([Fault::None, Fault::error("ResourceNotFoundException")]);
 
-    process.locks("me").create_table().await.unwrap();
+    process.locks("me").operator().create_table().await.unwrap();
 }
 
 /// `create_table` promises the error `Table` for a table that does not fit.
@@ -37,10 +37,10 @@ async fn a_ttl_on_another_attribute_is_an_error_about_the_table() {
     );
     let process = table.process();
     let locks = process.builder().ttl_attribute("expiresAt").build().unwrap();
-    assert!(locks.check_table().await.unwrap_err().is_table());
+    assert!(locks.operator().check_table().await.unwrap_err().is_table());
     process.take_sent();
 
-    let error = locks.create_table().await.unwrap_err();
+    let error = locks.operator().create_table().await.unwrap_err();
 
     // AWS rejects it ("TimeToLive is active on a different AttributeName"), which was once reported as
     // `InvalidRequest`.
@@ -83,7 +83,7 @@ async fn found(
 ) -> (String, Vec<String>) {
     let process: Process = Table::new().process();
     process.next([described(description)]);
-    let checked = change(process.builder()).build().unwrap().check_table().await;
+    let checked = change(process.builder()).build().unwrap().operator().check_table().await;
     if let Err(error) = &checked {
         assert!(error.is_table(), "{error:?}");
     }
@@ -126,7 +126,7 @@ async fn creating_the_table_switches_no_ttl_on_where_replicas_are_strongly_consi
     process.next([Fault::error("ResourceInUseException"), described(strong.clone()), described(strong)]);
     let locks = process.builder().ttl_attribute("expiresAt").build().unwrap();
 
-    let error = locks.create_table().await.unwrap_err();
+    let error = locks.operator().create_table().await.unwrap_err();
 
     assert!(error.is_table() && error.to_string().contains("has no TTL"), "{error}");
     assert_eq!(process.take_operations(), ["CreateTable", "DescribeTable", "DescribeTable"]);
@@ -162,9 +162,9 @@ async fn a_ttl_that_this_client_does_not_write_is_reported() {
     process.next([described(json!({})), Fault::Says(200, on), described(json!({})), Fault::Says(200, off)]);
     let locks = process.locks("me");
 
-    let text = locks.check_table().await.unwrap_err().to_string();
+    let text = locks.operator().check_table().await.unwrap_err().to_string();
 
     assert!(text.contains(r#"its TTL attribute is "expiresAt", but this client does not write it"#), "{text}");
     assert_eq!(process.take_operations(), ["DescribeTable", "DescribeTimeToLive"]);
-    locks.check_table().await.unwrap();
+    locks.operator().check_table().await.unwrap();
 }

@@ -322,8 +322,8 @@ async fn it_never_says_lost() {
         let acquire = locks.acquire_all(["a", "b"]).lease(secs(20)).within(&budget(&process, secs(lasting))).in_order();
         let (chain, ()) = tokio::join!(ends_within(secs(lasting + 5), acquire), async {
             sleep(secs(breaks_at)).await;
-            let seen = locks.peek("a").await.unwrap().unwrap().version;
-            locks.break_lock("a", &seen, "test").await.unwrap();
+            let seen = locks.operator().peek("a").await.unwrap().unwrap();
+            locks.operator().break_lock("a", &seen, "test").await.unwrap();
             if is_stolen {
                 let _ = granted(table.process().locks("thief").try_acquire("a").lease(secs(60))).await.save();
             }

@@ -7,9 +7,9 @@ use std::cell::Cell;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-async fn broken(operator: &LockClient, key: &str) {
-    let seen = operator.peek(key).await.unwrap().unwrap().version;
-    assert_eq!(operator.break_lock(key, &seen, "stuck").await.unwrap(), ReleaseOutcome::Released);
+async fn broken(client: &LockClient, key: &str) {
+    let seen = client.operator().peek(key).await.unwrap().unwrap();
+    assert_eq!(client.operator().break_lock(key, &seen, "stuck").await.unwrap(), ReleaseOutcome::Released);
 }
 
 async fn taken_by_thief(table: &Table, key: &str, lease: Duration) -> Lock {

@@ -73,7 +73,7 @@ async fn a_refusal_behind_a_frozen_lock_does_not_advise_to_wait_in_order() {
         let locks = process.locks("me");
         let _others = (held_by_another(&table, "a").await, held_by_another(&table, "b").await);
         if is_frozen {
-            locks.freeze("b", "an audit").await.unwrap();
+            locks.operator().freeze("b", "an audit").await.unwrap();
         }
         let budget = process.budget(secs(2)).reserve(secs(0));
 

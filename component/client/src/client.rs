@@ -99,7 +99,7 @@ impl GuestClient for Client {
     }
 
     fn peek(&self, key: types::LockKey) -> Result<Option<types::PeekedLock>> {
-        Ok(run(Box::pin(self.locks.peek(key)))?.map(Into::into))
+        Ok(run(Box::pin(self.locks.operator().peek(key)))?.map(Into::into))
     }
 
     fn acquire_all(

@@ -109,7 +109,7 @@ impl Opened {
                 release.await.map(outcome)
             }
             Ask::ReleaseWorkflow { key, workflow } => locks.release_workflow(key, workflow).await.map(outcome),
-            Ask::Peek { key } => locks.peek(key).await.map(|row| row.map_or(Value::Null, peeked)),
+            Ask::Peek { key } => locks.operator().peek(key).await.map(|row| row.map_or(Value::Null, peeked)),
             Ask::Pairs { key, count } => pairs(&locks, &key, count).await,
             Ask::Release { lock, delete_row } => {
                 let release = self.granted.remove(&lock).context("there is no lock with this number")?.release();

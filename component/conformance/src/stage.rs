@@ -44,7 +44,7 @@ impl Stage {
     pub async fn set() -> anyhow::Result<Self> {
         let dynamodb = LocalDynamoDb::in_memory().await?;
         let table = LockClient::builder(client(dynamodb.endpoint()), TABLE).build()?;
-        table.create_table().await?;
+        table.operator().create_table().await?;
         let all = ["GetItem", "UpdateItem", "DeleteItem", "BatchGetItem"];
         let roles = [(SUBJECT, &all[..]), (NATIVE, &all[..]), (READER, &all[..1])];
         let roles = roles.into_iter().map(|(caller, actions)| (caller.to_owned(), role(actions))).collect();

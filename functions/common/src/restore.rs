@@ -33,7 +33,7 @@ pub(crate) fn restored(config: &Config) -> Arc<dyn SnapStartResource> {
 impl SnapStartResource for Restored {
     fn after_restore(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async {
-            if let Err(error) = self.locks.peek(self.key.clone()).await {
+            if let Err(error) = self.locks.operator().peek(self.key.clone()).await {
                 tracing::warn!("the first request after the restore failed: {error}");
             }
             Ok(())

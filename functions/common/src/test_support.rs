@@ -56,7 +56,7 @@ impl DynamoDb {
     /// Starts a server with a lock table for this configuration.
     pub async fn with_table(environment: &[(&str, &str)]) -> Self {
         let server = Self::empty().await;
-        server.locks(environment).create_table().await.unwrap_or_else(|error| stop(&error));
+        server.locks(environment).operator().create_table().await.unwrap_or_else(|error| stop(&error));
         server
     }
 

@@ -159,7 +159,7 @@ impl Waker {
         let all = async {
             for key in keys {
                 // Who sleeps looks by itself.
-                let Ok(Some(row)) = locks.peek(key).await else { continue };
+                let Ok(Some(row)) = locks.operator().peek(key).await else { continue };
                 let Some(tickets) = row.to_wake() else { continue };
                 let row =
                     LockKey::new(format!("{}{}", locks.key_prefix(), key.key()), key.sort_key().map(str::to_owned));

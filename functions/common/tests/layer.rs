@@ -20,7 +20,7 @@ fn by_payload(locks: &LockClient) -> LockLayer<fn(&String) -> lambda_lock::LockK
 }
 
 async fn holder(locks: &LockClient, key: &str) -> Option<String> {
-    let row = locks.peek(key).await.ok().flatten();
+    let row = locks.operator().peek(key).await.ok().flatten();
     row.filter(|row| !row.released).map(|row| row.holder)
 }
 
@@ -31,7 +31,7 @@ async fn the_lock_is_held_while_the_handler_runs_and_free_afterwards() {
     let service = by_payload(&locks).layer(service_fn(move |event: LambdaEvent<Locked<String>>| {
         let locks = inside.clone();
         async move {
-            let held = locks.peek(&event.payload.payload).await?.unwrap();
+            let held = locks.operator().peek(&event.payload.payload).await?.unwrap();
             assert!(!held.released);
             assert_eq!(held.fencing_token, Some(event.payload.grant.fencing_token()));
             Ok::<_, Error>(held.holder)
@@ -92,7 +92,7 @@ async fn a_handler_without_cut_goes_on_after_the_end_of_its_lease() {
         let locks = inside.clone();
         async move {
             pause(Duration::from_millis(2_600)).await;
-            let held = locks.peek(&event.payload.payload).await?.unwrap();
+            let held = locks.operator().peek(&event.payload.payload).await?.unwrap();
             assert!(!held.released && held.lease_ends_at.unwrap() < SystemTime::now(), "{held:?}");
             Ok::<_, Error>("done")
         }
@@ -133,7 +133,7 @@ async fn each_tenant_has_a_lock_of_its_own() {
 
     assert_eq!((first.unwrap().as_str(), second.unwrap().as_str()), ("blue/k", "a=2Fb/k"));
     for row in ["blue/k", "a=2Fb/k"] {
-        assert!(locks.peek(row).await.unwrap().unwrap().released, "{row}");
+        assert!(locks.operator().peek(row).await.unwrap().unwrap().released, "{row}");
     }
 }
 

@@ -78,7 +78,7 @@ async fn leave(locks: &LockClient, key: impl Into<LockKey>, owner: &str, workflo
 }
 
 async fn is_free(locks: &LockClient, key: impl Into<LockKey>) -> bool {
-    locks.peek(key).await.unwrap().unwrap().released
+    locks.operator().peek(key).await.unwrap().unwrap().released
 }
 
 #[tokio::test]

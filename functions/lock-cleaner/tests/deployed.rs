@@ -40,7 +40,7 @@ async fn held_by(locks: &LockClient, key: &str, execution: &str) -> Lock {
 }
 
 async fn is_free(locks: &LockClient, key: &str) -> bool {
-    locks.peek(key).await.unwrap().unwrap().released
+    locks.operator().peek(key).await.unwrap().unwrap().released
 }
 
 /// The event of a durable execution, as AWS documents it.

@@ -23,7 +23,7 @@ impl Request {
 }
 
 pub(crate) async fn run(request: Request, deps: &Deps) -> Result<Value, Failure> {
-    let lock = deps.locks.peek(request.key).await?;
+    let lock = deps.locks.operator().peek(request.key).await?;
     Ok(lock.map_or_else(|| json!({ "state": "free", "holder": null }), |lock| answer(&lock, deps)))
 }
 

@@ -41,7 +41,7 @@ pub(crate) async fn run(request: Request, deps: &Deps) -> Result<Value, Failure>
     let Some(ticket) = ticket else { return Ok(json!({ "waits": false })) };
     let item = Waker::item_key(&deps.row(&key), ticket)?;
     deps.waker.sleep(&item, &task_token, execution.as_deref()).await?;
-    let row = match deps.locks.peek(&key).await {
+    let row = match deps.locks.operator().peek(&key).await {
         Ok(row) => row,
         Err(error) => {
             // The caller does not sleep. Whoever is behind it is woken in its place.

@@ -21,7 +21,13 @@ struct Stage {
 impl Stage {
     async fn new() -> Self {
         let (dynamodb, tokens) = (LocalDynamoDb::in_memory().await.unwrap(), TaskTokens::start().await.unwrap());
-        LockClient::builder(client(dynamodb.endpoint()), TABLE).build().unwrap().create_table().await.unwrap();
+        LockClient::builder(client(dynamodb.endpoint()), TABLE)
+            .build()
+            .unwrap()
+            .operator()
+            .create_table()
+            .await
+            .unwrap();
         let function = |name: &str, table: &str, endpoint: &str| Function {
             name: name.to_owned(),
             binary: env!("CARGO_BIN_EXE_lock-task").into(),

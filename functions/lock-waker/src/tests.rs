@@ -250,11 +250,11 @@ async fn nobody_is_woken_for_a_frozen_lock_before_its_thaw() {
     let scene = Scene::new().await;
     let lock = scene.held("a").await;
     scene.sleeps("a", "mine").await;
-    scene.locks.freeze("a", "a deployment").await.unwrap();
+    scene.locks.operator().freeze("a", "a deployment").await.unwrap();
     let frozen = scene.releases(lock).await;
     assert_eq!(scene.batch(&[&frozen]).await, 0);
 
-    scene.locks.thaw("a").await.unwrap();
+    scene.locks.operator().thaw("a").await.unwrap();
     assert_eq!(scene.batch(&[&scene.change("a").await]).await, 1);
     assert_eq!(scene.tokens.take_woken(), ["mine"]);
 }

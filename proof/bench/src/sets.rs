@@ -78,7 +78,7 @@ struct Stage {
 impl Stage {
     async fn new() -> Result<Self, Error> {
         let dynamodb = LocalDynamoDb::in_memory().await?;
-        LockClient::builder(client(dynamodb.endpoint()), LOCKS).build()?.create_table().await?;
+        LockClient::builder(client(dynamodb.endpoint()), LOCKS).build()?.operator().create_table().await?;
         let proxy = AuthorizingProxy::start(dynamodb.endpoint(), roles()).await?;
         let way = Arc::new(Way::default());
         let on_the_way = Arc::clone(&way);

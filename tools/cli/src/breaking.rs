@@ -31,38 +31,38 @@ pub(crate) async fn break_lock(connection: &connection::Options, options: &Break
     let changed = || {
         Failure::Lost(format!("\"{key}\" changed since it was seen, and was left alone: look at it again with show"))
     };
-    let mut was_asked = false;
-    if !options.decision.yes {
-        let Some(lock) = locks.peek(key.clone()).await? else { return Err(missing().await) };
-        if lock.version != options.seen {
-            return Err(changed());
-        }
-        // Nobody has to be asked where nothing is left to break.
-        was_asked = !lock.released;
-        if was_asked {
+    let is_broken_for_this =
+        |lock: &PeekedLock| lock.broken && lock.break_reason.as_ref() == Some(&options.decision.reason);
+    // The break of a row of another client writes a version of its own. The response of an earlier one may have been lost. A break
+    // of one of ours leaves the version, so the same reason shows nothing: another grant was broken for it.
+    let was_broken_for_this = |lock: &PeekedLock| !options.seen.starts_with(OURS) && is_broken_for_this(lock);
+    let operator = locks.operator();
+    let Some(lock) = operator.peek(key.clone()).await? else { return Err(missing().await) };
+    // Nobody has to be asked where nothing is left to break.
+    let is_asked = !options.decision.yes && !lock.released;
+    if lock.version == options.seen {
+        if is_asked {
             ask(connection, &lock, &shown)?;
-            let now = locks.peek(key.clone()).await?;
+            let now = operator.peek(key.clone()).await?;
             if !now.is_some_and(|now| is_as_shown(&lock, &now)) {
                 return Err(changed());
             }
         }
+        match operator.break_lock(key.clone(), &lock, &options.decision.reason).await? {
+            ReleaseOutcome::Released => {}
+            ReleaseOutcome::AlreadyGone => match operator.peek(key.clone()).await? {
+                None => return Err(missing().await),
+                Some(lock) if was_broken_for_this(&lock) => {}
+                Some(_) => return Err(changed()),
+            },
+        }
+    } else if !was_broken_for_this(&lock) {
+        return Err(changed());
     }
-    let is_broken_for_this =
-        |lock: &PeekedLock| lock.broken && lock.break_reason.as_ref() == Some(&options.decision.reason);
-    match locks.break_lock(key.clone(), &options.seen, &options.decision.reason).await? {
-        ReleaseOutcome::Released => {}
-        ReleaseOutcome::AlreadyGone => match locks.peek(key.clone()).await? {
-            None => return Err(missing().await),
-            // The break of a row of another client writes a version of its own. Its response may have been lost. A break of one of
-            // ours leaves the version, so the same reason shows nothing: another grant was broken for it.
-            Some(lock) if !options.seen.starts_with(OURS) && is_broken_for_this(&lock) => {}
-            Some(_) => return Err(changed()),
-        },
-    }
-    // Who may not read it, or cannot now, is told of the break alone.
-    let row = locks.peek(key.clone()).await;
+    // Who cannot read it now is told of the break alone.
+    let row = operator.peek(key.clone()).await;
     let is_of_another = |lock: &PeekedLock| lock.version == options.seen && !is_broken_for_this(lock);
-    if was_asked && row.as_ref().is_ok_and(|row| row.as_ref().is_some_and(is_of_another)) {
+    if is_asked && row.as_ref().is_ok_and(|row| row.as_ref().is_some_and(is_of_another)) {
         return Err(changed());
     }
     let now = match &row {

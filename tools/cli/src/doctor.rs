@@ -94,7 +94,11 @@ pub(crate) async fn doctor(connection: &connection::Options, options: &DoctorOpt
     let config = connection.config().await?;
     let (dynamodb, locks) = (connection.dynamodb(config), connection.open().await?);
     let mut findings = Findings::default();
-    findings.tried("table", locks.check_table().await, "it is active, and has the key attributes of these options");
+    findings.tried(
+        "table",
+        locks.operator().check_table().await,
+        "it is active, and has the key attributes of these options",
+    );
     if findings.out_of_reach {
         // All others would wait as long, for the same.
         return findings.told(options.format.json);
@@ -221,8 +225,8 @@ fn own_key(connection: &connection::Options) -> LockKey {
 }
 
 async fn try_to_read(findings: &mut Findings, locks: &LockClient, key: LockKey) {
-    findings.tried("GetItem", locks.peek(key.clone()).await, "show is allowed");
-    let mut pages = locks.list().page_size(NonZeroU32::MIN);
+    findings.tried("GetItem", locks.operator().peek(key.clone()).await, "show is allowed");
+    let mut pages = locks.operator().list().page_size(NonZeroU32::MIN);
     findings.tried("Scan", pages.next().await, "ls is allowed");
     match locks.semaphore(key, 1).peek().await {
         Ok(_) => findings.add("BatchGetItem", Verdict::Ok, "several locks at once are allowed"),

@@ -17,7 +17,7 @@ pub(crate) async fn freeze(connection: &connection::Options, options: &FreezeOpt
     // Nobody has to be asked again where nobody was.
     loop {
         let row = about_to_freeze(connection, options, &locks, &key).await?;
-        match locks.freeze_seen(key.clone(), row.as_ref(), &options.decision.reason).await? {
+        match locks.operator().freeze_seen(key.clone(), row.as_ref(), &options.decision.reason).await? {
             true => break,
             false if options.decision.yes => {}
             false => return Err(changed(&key)),
@@ -25,7 +25,7 @@ pub(crate) async fn freeze(connection: &connection::Options, options: &FreezeOpt
     }
     let said = match options.decision.format.json {
         true => screen::json_of(&key, json!({ "frozen": true }))?,
-        false => frozen(&key, locks.peek(key.clone()).await),
+        false => frozen(&key, locks.operator().peek(key.clone()).await),
     };
     screen::print_done(&said, "the lock was frozen")?;
     Ok(ExitCode::SUCCESS)
@@ -54,7 +54,7 @@ async fn about_to_freeze(
     key: &LockKey,
 ) -> Result<Option<PeekedLock>, Failure> {
     let shown = named_key(key);
-    let row = locks.peek(key.clone()).await?;
+    let row = locks.operator().peek(key.clone()).await?;
     if let (None, Some(prefix)) = (&row, prefix_of_work(key)) {
         return Err(Failure::Usage(format!(
             "{shown} has no row, and is the key of idempotent work of a client with the prefix {}/, which cannot be \
@@ -94,9 +94,9 @@ pub(crate) async fn thaw(connection: &connection::Options, options: &ThawOptions
     connection.check_sort_key(&key)?;
     let shown = named_key(&key);
     let thawed = if options.yes {
-        Some(locks.thaw(key.clone()).await?)
+        Some(locks.operator().thaw(key.clone()).await?)
     } else {
-        let row = locks.peek(key.clone()).await?;
+        let row = locks.operator().peek(key.clone()).await?;
         let is = match row.as_ref().and_then(|lock| lock.freeze_reason.as_ref()) {
             Some(reason) => format!("frozen because: {}", quoted(reason)),
             None => "which is not frozen".to_owned(),
@@ -105,7 +105,7 @@ pub(crate) async fn thaw(connection: &connection::Options, options: &ThawOptions
             "This thaws {STRONG}{shown}{STRONG:#} of table {}, {is}. Callers are granted it again.",
             connection.table()
         ))?;
-        locks.thaw_seen(key.clone(), row.as_ref()).await?
+        locks.operator().thaw_seen(key.clone(), row.as_ref()).await?
     };
     let was_frozen = thawed.ok_or_else(|| changed(&key))? == ThawOutcome::Thawed;
     let style = screen::GOOD;

@@ -150,7 +150,7 @@ impl<'a> Waiting<'a> {
         let key = self.how.key.key();
         let Some(prefix) = prefix_of_work(&key) else { return Ok(()) };
         loop {
-            let pause = match locks.peek(key.clone()).await {
+            let pause = match locks.operator().peek(key.clone()).await {
                 Ok(Some(_)) => return Ok(()),
                 Ok(None) => break,
                 Err(error) => {

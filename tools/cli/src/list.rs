@@ -25,7 +25,7 @@ struct Read {
 pub(crate) async fn list(connection: &connection::Options, options: &ListOptions) -> Result<ExitCode, Failure> {
     let (locks, json) = (connection.open().await?, options.format.json);
     let (mut read, begun) = (Read::default(), Instant::now());
-    let mut pages = locks.list();
+    let mut pages = locks.operator().list();
     let mut out = anstream::stdout().lock();
     let most = options.limit.unwrap_or(u64::MAX);
     let mut stopped = false;

@@ -29,7 +29,7 @@ pub(crate) async fn once_reset(
     let mut reset = ResetOutcome::NotFailed;
     for (locks, name) in &names {
         reset = if options.decision.yes {
-            locks.once(name.clone()).reset(reason).await?
+            locks.operator().reset(name.clone(), reason).await?
         } else {
             let Some(seen) = failed(locks, name).await? else { continue };
             confirm(&format!(
@@ -38,7 +38,7 @@ pub(crate) async fn once_reset(
                 connection.table(),
                 quoted(seen.failure.as_deref().unwrap_or_default())
             ))?;
-            match locks.once(name.clone()).reset_seen(&seen, reason).await? {
+            match locks.operator().reset_seen(name.clone(), &seen, reason).await? {
                 ResetOutcome::NotFailed => return Err(not_failed("changed since it was shown")),
                 reset => reset,
             }

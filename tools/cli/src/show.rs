@@ -163,7 +163,8 @@ impl Rows {
             work => work?,
         };
         // Work that has an outcome is no lock any more.
-        let lock = if work.as_ref().and_then(settled).is_none() { locks.peek(key.clone()).await? } else { None };
+        let lock =
+            if work.as_ref().and_then(settled).is_none() { locks.operator().peek(key.clone()).await? } else { None };
         Ok(Self { key, work, lock, places: Vec::new() })
     }
 }
@@ -194,7 +195,7 @@ async fn places(locks: &LockClient, name: &LockKey) -> Result<Vec<(LockKey, Peek
         Err(error) if error.kind() == ErrorKind::Denied => {
             let mut found = Vec::new();
             for place in 0..SINGLE_PLACES {
-                found.push(locks.peek(key_of(place)).await?);
+                found.push(locks.operator().peek(key_of(place)).await?);
             }
             found
         }

@@ -126,7 +126,7 @@ async fn look_again(locks: &LockClient, options: &WatchOptions, before: Option<&
 async fn look(locks: &LockClient, options: &WatchOptions) -> Result<Rows, Failure> {
     let mut found = Rows::new();
     for key in options.keys() {
-        let image = match locks.peek(key.clone()).await {
+        let image = match locks.operator().peek(key.clone()).await {
             Ok(Some(lock)) => Image::Lock(Box::new(lock)),
             Ok(None) => continue,
             Err(error) if error.kind() == ErrorKind::InvalidRecord => Image::Other,
@@ -135,7 +135,7 @@ async fn look(locks: &LockClient, options: &WatchOptions) -> Result<Rows, Failur
         found.insert(key, image);
     }
     if options.keys.is_empty() {
-        let mut pages = locks.list();
+        let mut pages = locks.operator().list();
         while let Some(page) = pages.next().await? {
             for listed in page.rows {
                 let image = match listed.row {

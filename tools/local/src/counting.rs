@@ -112,10 +112,10 @@ mod tests {
         let dynamodb = LocalDynamoDb::in_memory().await.unwrap();
         let proxy = CountingProxy::start(dynamodb.endpoint()).await.unwrap();
         let locks = lambda_lock::LockClient::builder(client(proxy.endpoint()), "locks").build().unwrap();
-        locks.create_table().await.unwrap();
+        locks.operator().create_table().await.unwrap();
         proxy.take();
         let lock = locks.try_acquire("k").lease(Duration::from_secs(5)).await.unwrap().granted().unwrap();
-        locks.peek("k").await.unwrap();
+        locks.operator().peek("k").await.unwrap();
         lock.release().await.unwrap();
         let counts = proxy.take();
         assert_eq!(counts.requests, BTreeMap::from([("UpdateItem".to_owned(), 2), ("GetItem".to_owned(), 1)]));

@@ -306,14 +306,14 @@ mod tests {
     async fn a_lock_is_seen_in_every_region_and_waits_conflicts_out() {
         let (_dynamodb, regions) = two_regions().await;
         let [here, there] = REGIONS.map(|region| locks(&regions, region));
-        here.check_table().await.unwrap();
+        here.operator().check_table().await.unwrap();
 
         let [one, two] = [&here, &there].map(|locks| locks.try_acquire("k").lease(LEASE).into_future());
         let (one, two) = tokio::join!(one, two);
 
         let granted: Vec<_> = [one, two].into_iter().filter_map(|tried| tried.unwrap().granted()).collect();
         let [lock] = <[_; 1]>::try_from(granted).unwrap();
-        assert_eq!(here.peek("k").await.unwrap(), there.peek("k").await.unwrap());
+        assert_eq!(here.operator().peek("k").await.unwrap(), there.operator().peek("k").await.unwrap());
         lock.release().await.unwrap();
     }
 
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(refused.unwrap_err().code(), Some("ValidationException"));
 
         let with_ttl = LockClient::builder(client(&regions, REGIONS[0]), "locks").ttl_attribute("expiresAt");
-        let error = with_ttl.build().unwrap().check_table().await.unwrap_err();
+        let error = with_ttl.build().unwrap().operator().check_table().await.unwrap_err();
         assert!(error.is_table() && error.to_string().contains("has no TTL"), "{error}");
     }
 

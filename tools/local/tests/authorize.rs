@@ -37,7 +37,7 @@ fn on(table: &str, action: &str) -> Grant {
 /// Starts the embedded server with a lock table, and a proxy in front of it that knows one caller.
 async fn proxy(allows: &[Grant]) -> (LocalDynamoDb, AuthorizingProxy) {
     let dynamodb = LocalDynamoDb::in_memory().await.unwrap();
-    LockClient::builder(client(dynamodb.endpoint()), "locks").build().unwrap().create_table().await.unwrap();
+    LockClient::builder(client(dynamodb.endpoint()), "locks").build().unwrap().operator().create_table().await.unwrap();
     let roles = BTreeMap::from([("a-function".to_owned(), allows.iter().cloned().collect::<Role>())]);
     let proxy = AuthorizingProxy::start(dynamodb.endpoint(), roles).await.unwrap();
     (dynamodb, proxy)
@@ -61,7 +61,7 @@ async fn a_permitted_request_works_and_is_recorded() {
     let lock = locks.try_acquire("k").lease(Duration::from_secs(9)).await.unwrap().granted().unwrap();
     lock.release().await.unwrap();
     assert_eq!(proxy.used("a-function"), Role::from([on("locks", "UpdateItem")]));
-    locks.peek("k").await.unwrap();
+    locks.operator().peek("k").await.unwrap();
     assert_eq!(proxy.used("a-function"), Role::from([on("locks", "UpdateItem"), on("locks", "GetItem")]));
     assert!(proxy.used("another").is_empty());
 }
@@ -133,7 +133,7 @@ async fn an_answer_can_be_late_or_lost_or_never_come() {
     let error = locks.try_acquire("swallowed").lease(lease).await.unwrap_err();
     assert!(error.is_unknown(), "{error}");
     proxy.decide(|_| Fate::Answered);
-    assert!(locks.peek("swallowed").await.unwrap().is_none());
+    assert!(locks.operator().peek("swallowed").await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -230,7 +230,7 @@ async fn a_client_of_one_tenant_is_refused_at_every_operation_on_another_s_row()
         ("reclaim", red.reclaim(saved.clone()).lease(LEASE).await.map(drop)),
         ("release of a saved lock", red.release(saved.clone()).await.map(drop)),
         ("release_workflow", red.release_workflow("k", "arn:1").await.map(drop)),
-        ("peek", red.peek("k").await.map(drop)),
+        ("peek", red.operator().peek("k").await.map(drop)),
         ("once", red.once("other work").lease(LEASE).start::<u8>().await.map(drop)),
         ("status", red.once("work").status().await.map(drop)),
         ("complete", attempt.complete(&1).await),
@@ -267,7 +267,7 @@ async fn a_client_of_a_tenant_can_do_everything_on_its_own_rows_and_commits_noth
     lock.release().delete_row().await.unwrap();
     let outcome = blue.once("work").lease(LEASE).run(async |_| Ok::<_, Error>(7)).await.unwrap();
     assert_eq!(outcome.into_result(), 7);
-    assert!(blue.peek("k").await.unwrap().is_none());
+    assert!(blue.operator().peek("k").await.unwrap().is_none());
 
     let used = proxy.used("a-function");
     assert!(used.is_subset(&role_of("blue")), "with the condition under which it was allowed: {used:?}");
@@ -292,7 +292,7 @@ async fn a_request_without_a_partition_key_is_refused_under_a_condition_on_it() 
 async fn the_partition_key_is_that_of_the_table_and_the_sort_key_does_not_count() {
     let (dynamodb, proxy) = proxy(&[]).await;
     let builder = |client| LockClient::builder(client, "pairs").key_attribute("pk").sort_key_attribute("sk");
-    builder(client(dynamodb.endpoint())).build().unwrap().create_table().await.unwrap();
+    builder(client(dynamodb.endpoint())).build().unwrap().operator().create_table().await.unwrap();
     let pairs = |grant: Grant| Grant { resource: grant.resource.replace("/locks", "/pairs"), ..grant };
     proxy.allow("a-function", role_of("blue").into_iter().map(pairs).collect());
     let locks = builder(through(&proxy, "a-function")).build().unwrap();

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 async fn a_lock_works_on_dynamodb_local_which_serves_until_it_is_dropped() {
     let Some(dynamodb) = DynamoDbLocal::start().await.unwrap() else { return };
     let locks = LockClient::builder(client(dynamodb.endpoint()), "locks").build().unwrap();
-    locks.create_table().await.unwrap();
+    locks.operator().create_table().await.unwrap();
     let tried = locks.try_acquire("k").lease(Duration::from_secs(60)).await.unwrap();
     let refused = locks.try_acquire("k").lease(Duration::from_secs(60)).await.unwrap();
     assert!(matches!(refused, TryAcquired::Held(_)));

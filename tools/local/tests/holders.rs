@@ -33,7 +33,7 @@ impl Stage {
     async fn new(holder_timeout: Duration, skew: Duration) -> Self {
         let dynamodb = LocalDynamoDb::in_memory().await.unwrap();
         let locks = LockClient::builder(client(dynamodb.endpoint()), "locks").build().unwrap();
-        locks.create_table().await.unwrap();
+        locks.operator().create_table().await.unwrap();
         create_counters(dynamodb.endpoint()).await;
         let function = |name: &str, timeout| Function {
             name: name.to_owned(),
@@ -69,7 +69,7 @@ impl Stage {
     }
 
     async fn row(&self) -> PeekedLock {
-        self.locks.peek("k").await.unwrap().unwrap()
+        self.locks.operator().peek("k").await.unwrap().unwrap()
     }
 
     /// Returns `count` and `lastToken` of the counter.

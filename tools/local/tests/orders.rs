@@ -102,7 +102,7 @@ async fn a_gateway_charges_once_for_a_key_and_its_ledger_has_every_request_that_
 async fn a_history_has_every_change_of_an_item_with_what_was_before() {
     let dynamodb = LocalDynamoDb::in_memory().await.unwrap();
     let client = client(dynamodb.endpoint());
-    LockClient::builder(client.clone(), "locks").build().unwrap().create_table().await.unwrap();
+    LockClient::builder(client.clone(), "locks").build().unwrap().operator().create_table().await.unwrap();
     let stream = StreamSpecification::builder().stream_enabled(true);
     let stream = stream.stream_view_type(StreamViewType::NewAndOldImages).build().unwrap();
     client.update_table().table_name("locks").stream_specification(stream).send().await.unwrap();

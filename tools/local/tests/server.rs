@@ -105,7 +105,7 @@ async fn a_paused_clock_moves_no_deadline() {
 async fn each_one_has_its_own_tables() {
     let (first, second) = (LocalDynamoDb::in_memory().await.unwrap(), LocalDynamoDb::in_memory().await.unwrap());
     let locks = lambda_lock::LockClient::builder(client(first.endpoint()), "locks").build().unwrap();
-    locks.create_table().await.unwrap();
+    locks.operator().create_table().await.unwrap();
     assert_eq!(client(first.endpoint()).list_tables().send().await.unwrap().table_names(), ["locks"]);
     assert!(client(second.endpoint()).list_tables().send().await.unwrap().table_names().is_empty());
 }

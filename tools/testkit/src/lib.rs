@@ -41,7 +41,7 @@ mod table;
 pub use case::{Case, case};
 pub use clock::{EPOCH_SECONDS, ManualClock};
 pub use limit::{ends_within, soon, soon_so, takes, until};
-pub use lock::{acquired, applied, counted, granted, millis, secs};
+pub use lock::{acquired, applied, counted, granted, millis, peeked, secs};
 pub use network::{Fault, ONE_WAY, ROUND_TRIP, Sent};
 pub use random::rounds;
 pub use said::{Said, ends_in, soon_is};

@@ -2,7 +2,7 @@
 
 use crate::table::Table;
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem, Update};
-use lambda_lock::{Error, Lock, LockClient, TryAcquired};
+use lambda_lock::{Error, Lock, LockClient, PeekedLock, TryAcquired};
 use std::time::Duration;
 
 /// Returns a duration of this many seconds.
@@ -18,6 +18,11 @@ pub const fn millis(millis: u64) -> Duration {
 /// Acquires the lock `k`, which must be free.
 pub async fn acquired(locks: &LockClient, lease: Duration) -> Lock {
     granted(locks.try_acquire("k").lease(lease)).await
+}
+
+/// Reads the row of a lock. There must be one.
+pub async fn peeked(locks: &LockClient, key: &str) -> PeekedLock {
+    locks.operator().peek(key).await.unwrap().unwrap()
 }
 
 /// Returns the lock of a call that must be granted.

@@ -14,7 +14,7 @@ async fn a_frozen_lock_is_refused_with_its_reason_until_it_is_thawed() {
         let function = Function::with(&[("SHOW_OWNERS", hidden)]).await;
         let locks = &function.deps.locks;
         let lock = function.lock("somebody").await;
-        locks.freeze("customer-7", WHY).await.unwrap();
+        locks.operator().freeze("customer-7", WHY).await.unwrap();
         let lock =
             function.answer(json!({ "action": "renew", "lock": lock, "leaseSeconds": 300 })).await["lock"].clone();
         function.answer(json!({ "action": "release", "lock": lock })).await;
@@ -30,7 +30,7 @@ async fn a_frozen_lock_is_refused_with_its_reason_until_it_is_thawed() {
         let shown = function.answer(json!({ "action": "peek", "key": "customer-7" })).await;
         assert_eq!((&shown["state"], &shown["freezeReason"]), (&json!("free"), &json!(WHY)));
 
-        locks.thaw("customer-7").await.unwrap();
+        locks.operator().thaw("customer-7").await.unwrap();
         assert_eq!(function.answer(report(acquire("me"))).await["acquired"], true);
     }
 }
@@ -39,7 +39,7 @@ async fn a_frozen_lock_is_refused_with_its_reason_until_it_is_thawed() {
 async fn one_frozen_lock_refuses_a_set_and_says_why() {
     for hidden in ["true", "false"] {
         let function = Function::with(&[("SHOW_OWNERS", hidden)]).await;
-        function.deps.locks.freeze("b", WHY).await.unwrap();
+        function.deps.locks.operator().freeze("b", WHY).await.unwrap();
         let set = json!({ "action": "acquire", "keys": ["a", "b"], "owner": "me", "leaseSeconds": 300 });
         assert_failure(function.call(set.clone()).await, "LockHeld", WHY);
         assert_eq!(function.answer(report(set)).await["freezeReason"], WHY);
@@ -50,7 +50,7 @@ async fn one_frozen_lock_refuses_a_set_and_says_why() {
 async fn the_owner_of_a_frozen_lock_reclaims_it_while_it_holds_it() {
     let function = Function::start().await;
     let lock = function.lock("me").await;
-    function.deps.locks.freeze("customer-7", WHY).await.unwrap();
+    function.deps.locks.operator().freeze("customer-7", WHY).await.unwrap();
     let again = function.answer(with(acquire("me"), json!({ "reclaim": true }))).await;
     assert!(again["lock"]["fencingToken"].as_u64() > lock["fencingToken"].as_u64(), "{again}");
 }
@@ -59,7 +59,7 @@ async fn the_owner_of_a_frozen_lock_reclaims_it_while_it_holds_it() {
 #[tokio::test]
 async fn a_long_reason_leaves_the_report_in_its_message() {
     let function = Function::start().await;
-    function.deps.locks.freeze("customer-7", &"\u{1}".repeat(2_048)).await.unwrap();
+    function.deps.locks.operator().freeze("customer-7", &"\u{1}".repeat(2_048)).await.unwrap();
     let failed = with(acquire("me"), json!({ "whenHeld": "failWithReport" }));
     let failure = function.call(failed).await.unwrap_err();
     let report: Value = serde_json::from_str(&failure.message()).unwrap();

@@ -1,5 +1,6 @@
 use super::{Function, acquire, with};
 use lambda_lock_functions::test_support::{assert_failure, pause};
+use lambda_lock_testkit::peeked;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -54,9 +55,9 @@ async fn a_holder_whose_lease_is_long_over_is_dead_unless_no_wall_clock_counts()
 #[tokio::test]
 async fn why_a_lock_was_broken_is_shown() {
     let function = Function::start().await;
-    let lock = function.lock("me").await;
-    let version = lock["version"].as_str().unwrap();
-    function.deps.locks.break_lock("customer-7", version, "its host is gone").await.unwrap();
+    function.lock("me").await;
+    let locks = &function.deps.locks;
+    locks.operator().break_lock("customer-7", &peeked(locks, "customer-7").await, "its host is gone").await.unwrap();
     let shown = function.answer(peek()).await;
     assert_eq!((&shown["state"], &shown["breakReason"]), (&json!("free"), &json!("its host is gone")));
 }
@@ -64,10 +65,11 @@ async fn why_a_lock_was_broken_is_shown() {
 #[tokio::test]
 async fn owners_can_be_hidden_and_then_nothing_names_them() {
     let function = Function::with(&[("SHOW_OWNERS", "false")]).await;
-    let lock = function.answer(with(acquire("secret"), json!({ "execution": "arn:secret" }))).await["lock"].clone();
+    function.answer(with(acquire("secret"), json!({ "execution": "arn:secret" }))).await;
     let shown = function.answer(peek()).await;
     assert!(shown["holder"]["owner"].as_str().unwrap().starts_with("hidden-"));
-    function.deps.locks.break_lock("customer-7", lock["version"].as_str().unwrap(), "secret is gone").await.unwrap();
+    let locks = &function.deps.locks;
+    locks.operator().break_lock("customer-7", &peeked(locks, "customer-7").await, "secret is gone").await.unwrap();
     function.lock("other").await;
     let later = function.answer(peek()).await;
     assert!(!shown.to_string().contains("secret") && !later.to_string().contains("secret"), "{shown} {later}");

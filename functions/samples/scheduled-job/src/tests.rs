@@ -272,7 +272,7 @@ async fn a_frozen_job_is_not_told_as_another_run() {
     let server = DynamoDb::start().await;
     let [plain, once] = [&[][..], &[ONCE_PER_TICK]].map(|environment| deps(&server, environment).unwrap());
     let locks = server.config(&[]).unwrap().locks().unwrap();
-    locks.freeze("job/scheduled-job", "ticket 4711").await.unwrap();
+    locks.operator().freeze("job/scheduled-job", "ticket 4711").await.unwrap();
 
     let answer = handler(tick(), &plain).await.unwrap();
     assert_eq!([&answer["ran"], &answer["frozen"]], [&json!(false), &json!("ticket 4711")]);
@@ -282,7 +282,7 @@ async fn a_frozen_job_is_not_told_as_another_run() {
         "frozen, because: \"ticket 4711\"",
     );
 
-    locks.thaw("job/scheduled-job").await.unwrap();
+    locks.operator().thaw("job/scheduled-job").await.unwrap();
     assert_eq!(handler(tick(), &plain).await.unwrap()["ran"], true);
 }
 

@@ -65,8 +65,8 @@ pub(crate) async fn measure(settings: &Settings, date: String) -> Result<Results
 
 async fn create_tables(endpoint: &str) -> Result<(), Error> {
     let dynamodb = lambda_lock_local::client(endpoint);
-    LockClient::builder(dynamodb.clone(), crate::TABLE).build()?.create_table().await?;
+    LockClient::builder(dynamodb.clone(), crate::TABLE).build()?.operator().create_table().await?;
     let python = LockClient::builder(dynamodb, drivers::PYTHON_TABLE);
-    python.key_attribute("lock_key").sort_key_attribute("sort_key").build()?.create_table().await?;
+    python.key_attribute("lock_key").sort_key_attribute("sort_key").build()?.operator().create_table().await?;
     Ok(())
 }

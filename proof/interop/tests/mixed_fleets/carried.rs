@@ -77,7 +77,7 @@ pub(crate) async fn our_additional_attributes_are_read_by_a_peer_and_end_with_ou
         assert_eq!(fleet.attribute("k", name).await, None, "{name}");
     }
     assert_eq!(fleet.attribute("k", "tenant").await.unwrap(), "acme");
-    assert!(ours.peek("k").await.unwrap().unwrap().attributes.is_empty());
+    assert!(ours.operator().peek("k").await.unwrap().unwrap().attributes.is_empty());
     lock.release().await.unwrap();
 }
 
@@ -112,7 +112,7 @@ pub(crate) async fn a_frozen_lock_is_granted_to_a_peer_and_is_frozen_to_us_unles
 ) {
     let ours = fleet.locks("ours");
     granted(&ours, "k", LONG).await.release().await.unwrap();
-    ours.freeze("k", "a migration").await.unwrap();
+    ours.operator().freeze("k", "a migration").await.unwrap();
     let mut peer = fleet.peer("theirs", LONG).await;
     // Peers do not know frozen locks.
     peer.try_acquire("k").await.unwrap().unwrap();
@@ -125,7 +125,7 @@ pub(crate) async fn a_frozen_lock_is_granted_to_a_peer_and_is_frozen_to_us_unles
         return;
     }
     assert_eq!(reason.as_deref(), Some("a migration"));
-    ours.thaw("k").await.unwrap();
+    ours.operator().thaw("k").await.unwrap();
     granted(&ours, "k", LONG).await.release().await.unwrap();
 }
 

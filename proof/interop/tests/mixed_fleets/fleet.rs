@@ -32,7 +32,7 @@ impl Fleet {
     pub(crate) async fn new(endpoint: &str, language: Language, promise: &str) -> Self {
         let table = format!("{language}-{promise}");
         let fleet = Self { language, endpoint: endpoint.to_owned(), table, dynamodb: client(endpoint) };
-        fleet.locks("creator").create_table().await.unwrap();
+        fleet.locks("creator").operator().create_table().await.unwrap();
         fleet
     }
 

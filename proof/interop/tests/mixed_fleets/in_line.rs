@@ -142,7 +142,7 @@ pub(crate) async fn a_line_counts_in_our_row_and_not_in_one_that_a_peer_wrote(fl
 
     peer.try_acquire("k").await.unwrap().unwrap();
     assert_eq!(last_ticket(&fleet, "k").await.is_some(), fleet.language == Language::Go);
-    assert_eq!(ours.peek("k").await.unwrap().unwrap().waiting, 0);
+    assert_eq!(ours.operator().peek("k").await.unwrap().unwrap().waiting, 0);
     peer.release("k", false).await.unwrap().unwrap();
     granted(&ours, "k", LONG).await.release().await.unwrap();
 }

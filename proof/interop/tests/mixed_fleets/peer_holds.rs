@@ -18,7 +18,7 @@ pub(crate) async fn a_peers_lock_is_refused_to_us_and_its_holder_named(fleet: Fl
     // A lease and the clock drift, from now on.
     assert!(held.retry_after <= Duration::from_secs(21) && held.retry_after > Duration::from_secs(20), "{held:?}");
 
-    let row = ours.peek("k").await.unwrap().unwrap();
+    let row = ours.operator().peek("k").await.unwrap().unwrap();
     assert_eq!((row.holder.as_str(), row.lease_ends_at), ("their-host", None));
 }
 

@@ -188,9 +188,9 @@ impl Me {
         self.state().call_begins(self.id, key, CallKind::Freeze);
         let change = async {
             if freeze {
-                self.locks.freeze(self.lock_key(key), "why not").await
+                self.locks.operator().freeze(self.lock_key(key), "why not").await
             } else {
-                self.locks.thaw(self.lock_key(key)).await.map(drop)
+                self.locks.operator().thaw(self.lock_key(key)).await.map(drop)
             }
         };
         let is_done = matches!(self.perhaps(change).await, Some(Ok(())));
@@ -208,7 +208,7 @@ impl Me {
     /// hear of it.
     async fn breaks(&self, key: usize) {
         self.state().call_begins(self.id, key, CallKind::Break(String::new()));
-        let seen = self.perhaps(async { self.locks.peek(self.lock_key(key)).await }).await;
+        let seen = self.perhaps(async { self.locks.operator().peek(self.lock_key(key)).await }).await;
         let limit = self.call_limit();
         self.state().call_ends(self.id, Ended::Unknown, Some(limit));
         let Some(Ok(Some(seen))) = seen else { return };
@@ -217,7 +217,7 @@ impl Me {
         }
         self.sleep(self.part_of_lease(0.5)).await;
         self.state().call_begins(self.id, key, CallKind::Break(seen.version.clone()));
-        let break_it = async { self.locks.break_lock(self.lock_key(key), &seen.version, "why not").await };
+        let break_it = async { self.locks.operator().break_lock(self.lock_key(key), &seen, "why not").await };
         let ended = match self.perhaps(break_it).await {
             Some(Ok(_)) => Ended::Done,
             _ => Ended::Unknown,

@@ -24,7 +24,7 @@ const LOCKS: &str = "locks";
 
 /// Creates the lock table and the caller's own table.
 pub(crate) async fn create_tables(dynamodb: &Client) {
-    LockClient::builder(dynamodb.clone(), LOCKS).build().unwrap().create_table().await.unwrap();
+    LockClient::builder(dynamodb.clone(), LOCKS).build().unwrap().operator().create_table().await.unwrap();
     let id = AttributeDefinition::builder().attribute_name(ID).attribute_type(ScalarAttributeType::S);
     let hash = KeySchemaElement::builder().attribute_name(ID).key_type(KeyType::Hash);
     let create = dynamodb.create_table().table_name(TABLE).billing_mode(BillingMode::PayPerRequest);

@@ -94,12 +94,12 @@ async fn story(place: &Place, watchers: &mut [Watcher]) {
     let again = locks.try_acquire("k").owner("c").reclaim_own().lease(LEASE).await.unwrap();
     let _ = again.granted().unwrap().save();
     all_tell(watchers).await;
-    let seen = locks.peek("k").await.unwrap().unwrap().version;
-    locks.break_lock("k", &seen, "c is gone").await.unwrap();
+    let seen = locks.operator().peek("k").await.unwrap().unwrap();
+    locks.operator().break_lock("k", &seen, "c is gone").await.unwrap();
     all_tell(watchers).await;
-    locks.freeze("k", "a migration").await.unwrap();
+    locks.operator().freeze("k", "a migration").await.unwrap();
     all_tell(watchers).await;
-    locks.thaw("k").await.unwrap();
+    locks.operator().thaw("k").await.unwrap();
     all_tell(watchers).await;
 }
 

@@ -62,7 +62,7 @@ async fn a_freeze_makes_no_row_where_a_record_of_work_belongs() {
     for (key, yes) in [("blue/once/order-9", &[][..]), ("a/b/once/order-9/c", &["--yes"])] {
         let refused = place.run(&work(key, yes)).await;
         assert!(refused.code() == 2 && refused.err.contains("idempotent work"), "{key}: {refused:?}");
-        assert!(place.locks("test").peek(key).await.unwrap().is_none(), "{key}");
+        assert!(place.locks("test").operator().peek(key).await.unwrap().is_none(), "{key}");
     }
     // With its row, a key is what its row says.
     let blue = place.locks("test").prefixed("blue/").unwrap();

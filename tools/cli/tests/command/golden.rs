@@ -201,7 +201,7 @@ async fn waiter(place: &Place, key: &'static str, waiting: u64) -> JoinHandle<Re
     let budget = Budget::lasting(Duration::from_secs(60)).reserve(Duration::ZERO);
     let waiter = tokio::spawn(async move { locks.acquire(key).within(&budget).in_turn().await });
     let locks = place.locks("test");
-    let in_line = async || locks.peek(key).await.unwrap().unwrap().waiting >= waiting;
+    let in_line = async || locks.operator().peek(key).await.unwrap().unwrap().waiting >= waiting;
     soon_so(format!("{waiting} wait for {key}"), in_line).await;
     waiter
 }
@@ -210,7 +210,7 @@ async fn waiter(place: &Place, key: &'static str, waiting: u64) -> JoinHandle<Re
 async fn break_lock() {
     let place = Place::new().await;
     let mut lock = place.held("customer-1", "host-a/17").await;
-    let seen = place.locks("test").peek("customer-1").await.unwrap().unwrap().version;
+    let seen = place.locks("test").operator().peek("customer-1").await.unwrap().unwrap().version;
     let because = ["--seen", &seen, "--reason", "host-a is gone"];
     golden(&place, "break-without-yes", &[&["break", "customer-1"], &because[..]].concat()).await;
     assert!(!place.is_free("customer-1").await);
@@ -218,7 +218,7 @@ async fn break_lock() {
     let yes = [&["break", "customer-1", "--yes"], &because[..]].concat();
     golden(&place, "break-renewed", &yes).await;
     lock.checkpoint().await.unwrap();
-    let seen = place.locks("test").peek("customer-1").await.unwrap().unwrap().version;
+    let seen = place.locks("test").operator().peek("customer-1").await.unwrap().unwrap().version;
     let because = ["--seen", &seen, "--reason", "host-a is gone"];
     golden(&place, "break", &[&["break", "customer-1", "--yes"], &because[..]].concat()).await;
     assert!(lock.checkpoint().await.unwrap_err().is_lost());

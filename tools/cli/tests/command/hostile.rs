@@ -488,5 +488,5 @@ async fn an_acquire_that_is_interrupted_releases_what_it_got() {
     let ended = end_of(acquire).await;
     assert_eq!((ended.code(), ended.out.len()), (130, 0), "{ended:?}");
     assert!(place.is_free("k").await);
-    assert!(place.locks("test").peek("k").await.unwrap().is_some(), "it had it");
+    assert!(place.locks("test").operator().peek("k").await.unwrap().is_some(), "it had it");
 }

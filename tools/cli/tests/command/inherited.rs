@@ -66,7 +66,7 @@ async fn too_few_files_are_an_error_that_says_what_to_do() {
         refused += 1;
         assert_eq!(ended.code(), 1, "{files}: {ended:?}");
         assert!(ended.err.contains("may open too few files") && ended.err.contains("ulimit -n"), "{files}: {ended:?}");
-        assert!(place.locks("test").peek("k").await.unwrap().is_none(), "{files}: nothing was sent");
+        assert!(place.locks("test").operator().peek("k").await.unwrap().is_none(), "{files}: nothing was sent");
     }
     assert!((1..30).contains(&refused), "{refused}");
 }
@@ -84,7 +84,7 @@ async fn an_acquire_that_nobody_can_read_says_so_and_sends_nothing() {
         assert_eq!(ended.code(), 1, "{output}: {ended:?}");
         let says = "standard output is closed, or is /dev/null that is open for reading too";
         assert!(ended.err.contains(says) && ended.err.contains("lambda-lock run"), "{output}: {ended:?}");
-        assert!(place.locks("test").peek("k").await.unwrap().is_none(), "{output}");
+        assert!(place.locks("test").operator().peek("k").await.unwrap().is_none(), "{output}");
     }
 }
 

@@ -34,7 +34,7 @@ fn on_the_table(action: &str) -> Grant {
 async fn a_role_that_reads_is_enough_to_look_and_for_nothing_else() {
     let place = Place::new().await;
     let lock = place.held("k", "holder").await;
-    let seen = place.locks("test").peek("k").await.unwrap().unwrap().version;
+    let seen = place.locks("test").operator().peek("k").await.unwrap().unwrap().version;
     let role = |actions: &[&str]| actions.iter().map(|action| on_the_table(action)).collect::<Role>();
     let roles = BTreeMap::from([
         ("looker".to_owned(), role(&["GetItem", "Scan"])),

@@ -72,7 +72,7 @@ impl Place {
 
     /// Whether nobody holds the lock.
     pub(crate) async fn is_free(&self, key: &str) -> bool {
-        self.locks("test").peek(key).await.unwrap().is_none_or(|lock| lock.released)
+        self.locks("test").operator().peek(key).await.unwrap().is_none_or(|lock| lock.released)
     }
 
     /// Nothing of this machine's configuration is used.

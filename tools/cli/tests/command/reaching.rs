@@ -291,7 +291,7 @@ async fn a_file_of_the_configuration_that_does_not_respond_ends_the_command_afte
         assert_eq!(ended.code(), 77, "{ended:?}");
         assert!(ended.err.contains("did not come within 1m") && ended.err.contains("does not respond"), "{ended:?}");
     }
-    assert!(place.locks("test").peek("k").await.unwrap().is_none(), "nothing was sent");
+    assert!(place.locks("test").operator().peek("k").await.unwrap().is_none(), "nothing was sent");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -85,7 +85,7 @@ async fn after_a_restore_no_token_is_given_twice() {
     put(&place, "ahead", Some(AttributeValue::N(ahead.as_millis().to_string()))).await;
 
     golden(&place, "raise-tokens-without-yes", &["raise-tokens"]).await;
-    let token = async || place.locks("test").peek("k-0").await.unwrap().unwrap().fencing_token.unwrap();
+    let token = async || place.locks("test").operator().peek("k-0").await.unwrap().unwrap().fencing_token.unwrap();
     assert!(token().await < given, "it was only asked");
     golden(&place, "raise-tokens", &["raise-tokens", "--yes"]).await;
     assert!(token().await > given);

@@ -68,9 +68,9 @@ pub(crate) fn is_running(pid: &str) -> bool {
 
 pub(crate) async fn break_it(place: &Place) {
     let locks = place.locks("operator");
-    let seen = locks.peek("k").await.unwrap().unwrap().version;
+    let seen = locks.operator().peek("k").await.unwrap().unwrap();
     // A renewal may come between.
-    if locks.break_lock("k", &seen, "test").await.unwrap() == lambda_lock::ReleaseOutcome::AlreadyGone {
+    if locks.operator().break_lock("k", &seen, "test").await.unwrap() == lambda_lock::ReleaseOutcome::AlreadyGone {
         Box::pin(break_it(place)).await;
     }
 }
@@ -93,7 +93,7 @@ async fn the_command_has_key_and_token_and_its_exit_code_is_returned() {
     let place = Place::new().await;
     let ended = end(&mut run(&place, &[], "echo $LOCK_KEY $FENCING_TOKEN; exit 7")).await;
     assert_eq!(ended.code(), 7);
-    let token = place.locks("test").peek("k").await.unwrap().unwrap().fencing_token.unwrap();
+    let token = place.locks("test").operator().peek("k").await.unwrap().unwrap().fencing_token.unwrap();
     assert_eq!(ended.out, format!("k {token}\n"));
     assert!(place.is_free("k").await);
 }
@@ -135,7 +135,7 @@ async fn a_free_lock_is_acquired_also_while_others_wait_in_line() {
             async move { locks.acquire("k").within(&Budget::lasting(PATIENCE)).await }
         });
         soon_so("somebody waits in line", async || {
-            place.locks("test").peek("k").await.unwrap().is_some_and(|lock| lock.waiting == 1)
+            place.locks("test").operator().peek("k").await.unwrap().is_some_and(|lock| lock.waiting == 1)
         })
         .await;
         // It is gone, and in the line.
@@ -163,7 +163,7 @@ async fn the_lock_is_renewed_while_the_command_runs() {
     while place.is_free("k").await {
         sleep(millis(20)).await;
     }
-    let ends_at = async || place.locks("test").peek("k").await.unwrap().unwrap().lease_ends_at.unwrap();
+    let ends_at = async || place.locks("test").operator().peek("k").await.unwrap().unwrap().lease_ends_at.unwrap();
     let first = ends_at().await;
     let begun = Instant::now();
     while ends_at().await < first + millis(6_000) {
@@ -323,7 +323,7 @@ async fn interrupted_while_it_waits_it_leaves_the_holder_alone() {
 async fn the_owner_names_machine_process_and_call() {
     let place = Place::new().await;
     let host = String::from_utf8(std::process::Command::new("uname").arg("-n").output().unwrap().stdout).unwrap();
-    let owner = async || place.locks("test").peek("k").await.unwrap().unwrap().holder;
+    let owner = async || place.locks("test").operator().peek("k").await.unwrap().unwrap().holder;
     let is_ours = |owner: &str, pid: u32| {
         let call = owner.strip_prefix(&format!("{}/{pid}/", host.trim())).unwrap_or_else(|| panic!("{owner}"));
         assert!(call.len() == 8 && call.chars().all(|digit| digit.is_ascii_hexdigit()), "{owner}");
@@ -364,7 +364,7 @@ async fn a_key_may_begin_with_a_hyphen() {
         assert!(watched.contains(key), "{watched}");
         place.run(&["freeze", key, "--reason", "r", "--yes"]).await.done();
         place.run(&["thaw", key, "--yes"]).await.done();
-        let seen = place.locks("test").peek(key).await.unwrap().unwrap().version;
+        let seen = place.locks("test").operator().peek(key).await.unwrap().unwrap().version;
         place.run(&["break", key, "--seen", &seen, "--reason", "r", "--yes"]).await.done();
         // It is broken: what `release` says of it.
         assert_eq!(place.run_with(&["release"], &held).await.code(), 76, "{key}");

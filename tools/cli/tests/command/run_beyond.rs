@@ -165,7 +165,7 @@ async fn a_command_that_continues_late_is_gone_at_the_end_of_its_lease_and_not_o
     signal(&child, Signal::TSTP);
     until_both_are_stopped(&child, &pid).await;
     proxy.decide(|_| Fate::RequestLost);
-    let ends_at = place.locks("test").peek("k").await.unwrap().unwrap().lease_ends_at.unwrap();
+    let ends_at = place.locks("test").operator().peek("k").await.unwrap().unwrap().lease_ends_at.unwrap();
     let left = ends_at.duration_since(SystemTime::now()).unwrap_or_default();
     sleep(left.saturating_sub(Duration::from_secs(6))).await;
     signal(&child, Signal::CONT);
@@ -332,7 +332,7 @@ async fn an_outage_that_ends_before_the_grace_begins_ends_no_command() {
     let script = format!("echo $$ > {}; while [ ! -e {} ]; do sleep 0.05; done", ready.display(), last.display());
     let child = spawned(through(&place, &proxy, &["--lease", "24s"], &script));
     written(&ready).await;
-    let version = async || place.locks("test").peek("k").await.unwrap().unwrap().version;
+    let version = async || place.locks("test").operator().peek("k").await.unwrap().unwrap().version;
     let seen = version().await;
     // The first renewal comes after eight seconds, and fails with all its tries.
     let come = decides(&proxy, Fate::RequestLost);
@@ -370,7 +370,7 @@ async fn a_lock_is_renewed_also_where_its_user_may_have_no_further_thread() {
     command.env("AWS_ENDPOINT_URL_DYNAMODB", proxy.endpoint().replace("127.0.0.1", "localhost"));
     let child = spawned(command);
     written(&ready).await;
-    let version = async || place.locks("test").peek("k").await.unwrap().unwrap().version;
+    let version = async || place.locks("test").operator().peek("k").await.unwrap().unwrap().version;
     let seen = version().await;
     // The connection is reset once, so that the renewal needs another one.
     let come = AtomicU32::new(0);

@@ -178,7 +178,7 @@ async fn a_release_without_a_response_is_not_said_to_find_a_lost_lock() {
     let locks = place.locks("next");
     let next = async {
         // Until the command has it, and then until it is released.
-        soon_so("it is held", async || locks.peek("k").await.unwrap().is_some()).await;
+        soon_so("it is held", async || locks.operator().peek("k").await.unwrap().is_some()).await;
         let budget = Budget::lasting(PATIENCE);
         locks.acquire("k").out_of_turn().lease(millis(60_000)).within(&budget).await.unwrap()
     };

@@ -146,7 +146,7 @@ async fn a_command_that_was_stopped_continues_when_its_lock_was_renewed() {
         let pid = written(&ready).await;
         signal(&child, sent);
         until_both_are_stopped(&child, &pid).await;
-        let version = async || place.locks("test").peek("k").await.unwrap().unwrap().version;
+        let version = async || place.locks("test").operator().peek("k").await.unwrap().unwrap().version;
         let (seen, done) = (version().await, beats(&work));
         signal(&child, Signal::CONT);
         until("the command continues", || beats(&work) > done).await;

@@ -102,7 +102,7 @@ fn set(ahead: &Path, seconds: &str) {
 }
 
 async fn version(place: &Place) -> String {
-    place.locks("test").peek("k").await.unwrap().unwrap().version
+    place.locks("test").operator().peek("k").await.unwrap().unwrap().version
 }
 
 /// As a container that is paused: nobody is told.

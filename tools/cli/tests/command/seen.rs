@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_lock::ReleaseOutcome;
 use lambda_lock::once::{OnceState, Started};
 use lambda_lock_local::authorize::Fate;
-use lambda_lock_testkit::soon;
+use lambda_lock_testkit::{peeked, soon};
 use lambda_lock_timeline::Change;
 use std::io::Write;
 use std::process::Stdio;
@@ -46,18 +46,18 @@ async fn yes_to(mut command: Command, meanwhile: impl Future<Output = ()>) -> En
 async fn a_thaw_and_a_freeze_leave_a_freeze_alone_that_was_not_shown() {
     let place = Place::new().await;
     let locks = place.locks("test");
-    locks.freeze("k", "first").await.unwrap();
+    locks.operator().freeze("k", "first").await.unwrap();
     let another = async {
-        locks.thaw("k").await.unwrap();
-        locks.freeze("k", "another").await.unwrap();
+        locks.operator().thaw("k").await.unwrap();
+        locks.operator().freeze("k", "another").await.unwrap();
     };
     let thawed = yes_after(&place, &["thaw", "k"], another).await;
     assert!(thawed.code() == 76 && thawed.err.contains("\"first\""), "{thawed:?}");
-    let frozen = async || locks.peek("k").await.unwrap().unwrap().freeze_reason;
+    let frozen = async || locks.operator().peek("k").await.unwrap().unwrap().freeze_reason;
     assert_eq!(frozen().await.as_deref(), Some("another"));
     // The same reason is another freeze too.
     let same = async {
-        locks.freeze("k", "another").await.unwrap();
+        locks.operator().freeze("k", "another").await.unwrap();
     };
     assert_eq!(yes_after(&place, &["thaw", "k"], same).await.code(), 76);
 
@@ -67,12 +67,12 @@ async fn a_thaw_and_a_freeze_leave_a_freeze_alone_that_was_not_shown() {
             if meanwhile {
                 place.held(key, "a").await.release().await.unwrap();
             } else {
-                locks.freeze(key, "theirs").await.unwrap();
+                locks.operator().freeze(key, "theirs").await.unwrap();
             }
         };
         let refused = yes_after(&place, &["freeze", key, "--reason", "mine"], frozen_meanwhile).await;
         assert_eq!(refused.code(), 76, "{key}: {refused:?}");
-        let reason = locks.peek(key).await.unwrap().unwrap().freeze_reason;
+        let reason = locks.operator().peek(key).await.unwrap().unwrap().freeze_reason;
         assert_eq!(reason.as_deref(), (!meanwhile).then_some("theirs"), "{key}");
     }
     let renamed = place.run(&["freeze", "free", "--reason", "mine", "--yes"]).await;
@@ -87,30 +87,34 @@ async fn a_break_leaves_a_lock_alone_that_changed_since_it_was_shown() {
     let locks = place.locks("test");
     for another in ["freezes", "breaks", "breaks for the same reason", "releases", "renews"] {
         let mut lock = place.held(another, "a").await;
-        let seen = locks.peek(another).await.unwrap().unwrap().version;
+        let seen = peeked(&locks, another).await;
         let reason = if another.ends_with("same reason") { "mine" } else { "theirs" };
         let meanwhile = async {
             match another {
-                "freezes" => locks.freeze(another, "let it finish").await.unwrap(),
+                "freezes" => locks.operator().freeze(another, "let it finish").await.unwrap(),
                 "releases" => assert_eq!(lock.release().await.unwrap(), ReleaseOutcome::Released),
                 "renews" => lock.checkpoint().await.unwrap(),
-                _ => assert_eq!(locks.break_lock(another, &seen, reason).await.unwrap(), ReleaseOutcome::Released),
+                _ => assert_eq!(
+                    locks.operator().break_lock(another, &seen, reason).await.unwrap(),
+                    ReleaseOutcome::Released
+                ),
             }
         };
-        let refused = yes_after(&place, &["break", another, "--seen", &seen, "--reason", "mine"], meanwhile).await;
+        let refused =
+            yes_after(&place, &["break", another, "--seen", &seen.version, "--reason", "mine"], meanwhile).await;
         assert!(refused.code() == 76 && refused.err.contains("was left alone"), "{another}: {refused:?}");
-        let row = locks.peek(another).await.unwrap().unwrap();
+        let row = locks.operator().peek(another).await.unwrap().unwrap();
         assert_eq!(row.released, !["freezes", "renews"].contains(&another), "{another}");
         assert_eq!(row.break_reason.as_deref(), another.starts_with("breaks").then_some(reason), "{another}");
         if row.released {
             // Nobody is asked, because nothing is left to break.
-            let free = place.run(&["break", another, "--seen", &seen, "--reason", "mine"]).await;
+            let free = place.run(&["break", another, "--seen", &seen.version, "--reason", "mine"]).await;
             assert!(free.out.contains("is free"), "{free:?}");
         }
     }
     let seen = place.held("k", "a").await.save().version().to_owned();
     assert!(yes_after(&place, &["break", "k", "--seen", &seen, "--reason", "mine"], async {}).await.status.success());
-    assert_eq!(locks.peek("k").await.unwrap().unwrap().break_reason.as_deref(), Some("mine"));
+    assert_eq!(locks.operator().peek("k").await.unwrap().unwrap().break_reason.as_deref(), Some("mine"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -135,7 +139,7 @@ async fn a_break_that_another_was_faster_with_is_not_said_to_be_done() {
     let place = Place::new().await;
     let proxy = behind(&place).await;
     let lock = place.held("k", "a").await;
-    let seen = place.locks("test").peek("k").await.unwrap().unwrap().version;
+    let seen = place.locks("test").operator().peek("k").await.unwrap().unwrap().version;
     let come = Arc::new(AtomicU32::new(0));
     let command = through(&place, &proxy, &["break", "k", "--seen", &seen, "--reason", "mine"]);
     let asked = async {
@@ -152,7 +156,7 @@ async fn a_break_that_another_was_faster_with_is_not_said_to_be_done() {
     };
     let (refused, ()) = tokio::join!(yes_to(command, asked), another);
     assert!(refused.code() == 76 && refused.err.contains("was left alone"), "{refused:?}");
-    assert_eq!(place.locks("test").peek("k").await.unwrap().unwrap().break_reason, None);
+    assert_eq!(place.locks("test").operator().peek("k").await.unwrap().unwrap().break_reason, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,7 +186,7 @@ async fn a_reset_leaves_a_failure_alone_that_was_not_shown() {
         let typed = format!("{prefix}once/{name}");
         let reset = ["once-reset", &typed, "--reason", "r"];
         let meanwhile = async {
-            of.once(name).reset("by another").await.unwrap();
+            of.operator().reset(name, "by another").await.unwrap();
             failed(&of, name).await;
         };
         let refused = yes_after(&place, &reset, meanwhile).await;
@@ -199,12 +203,13 @@ async fn the_release_of_a_lock_that_was_broken_says_that_it_was_lost() {
     let place = Place::new().await;
     for reason_before in [false, true] {
         if reason_before {
-            let before = place.held("k", "before").await.save();
-            place.locks("test").break_lock("k", before.version(), "stuck").await.unwrap();
+            let _ = place.held("k", "before").await.save();
+            let locks = place.locks("test");
+            locks.operator().break_lock("k", &peeked(&locks, "k").await, "stuck").await.unwrap();
         }
         let saved = place.run(&["acquire", "k", "--owner", "me"]).await.done();
-        let seen = place.locks("test").peek("k").await.unwrap().unwrap().version;
-        place.locks("test").break_lock("k", &seen, "stuck").await.unwrap();
+        let locks = place.locks("test");
+        locks.operator().break_lock("k", &peeked(&locks, "k").await, "stuck").await.unwrap();
         for _ in 0..2 {
             let released = place.run_with(&["release"], &saved).await;
             assert!(released.code() == 76 && released.err.contains("broken"), "{released:?}");
@@ -226,9 +231,10 @@ async fn a_second_break_for_the_same_reason_is_a_break_too() {
     let place = with_stream("NEW_AND_OLD_IMAGES").await;
     let mut watch = Watcher::start(&place, &["k"], &["--json"], false).await;
     for holder in ["a", "b"] {
-        let lock = place.held("k", holder).await.save();
+        let _ = place.held("k", holder).await.save();
         watch.tells().await;
-        place.locks("test").break_lock("k", lock.version(), "stuck").await.unwrap();
+        let locks = place.locks("test");
+        locks.operator().break_lock("k", &peeked(&locks, "k").await, "stuck").await.unwrap();
         watch.tells().await;
     }
     place.held("k", "c").await.release().await.unwrap();
@@ -276,15 +282,14 @@ async fn a_watch_looks_at_its_end_and_tells_only_what_it_knows() {
     let seen = watched(&place, async {
         lock.release().await.unwrap();
         let _ = place.held("k", "b").await.save();
-        locks.freeze("k", "r").await.unwrap();
+        locks.operator().freeze("k", "r").await.unwrap();
     });
     let story = [(Change::Held, "a"), (Change::Granted, "b"), (Change::Frozen, "b")];
     assert_eq!(seen.await, told(story), "nobody took anything over");
     // Broken, thawed, acquired and released: the last holder was not broken.
     let seen = watched(&place, async {
-        let version = locks.peek("k").await.unwrap().unwrap().version;
-        locks.break_lock("k", &version, "stuck").await.unwrap();
-        locks.thaw("k").await.unwrap();
+        locks.operator().break_lock("k", &peeked(&locks, "k").await, "stuck").await.unwrap();
+        locks.operator().thaw("k").await.unwrap();
         place.held("k", "c").await.release().await.unwrap();
     });
     let story = [(Change::Held, "b"), (Change::Frozen, "b"), (Change::Released, "c"), (Change::Thawed, "c")];
@@ -308,7 +313,7 @@ async fn history_and_watch_tell_the_work_of_a_client_with_a_prefix() {
     for watch in &mut watches {
         watch.tells().await;
     }
-    blue.once("order-9").reset("r").await.unwrap();
+    blue.operator().reset("order-9", "r").await.unwrap();
     for watch in &mut watches {
         watch.tells().await;
     }
@@ -329,7 +334,7 @@ async fn no_name_of_a_holder_or_key_is_read_as_a_part_of_a_sentence() {
     let forged = "nobody. The next acquire gets it";
     let _ = place.held("sem/0", forged).await.save();
     let _ = place.held("k is free. j", "a").await.save();
-    let version = place.locks("test").peek("sem/0").await.unwrap().unwrap().version;
+    let version = place.locks("test").operator().peek("sem/0").await.unwrap().unwrap().version;
     let quoted = format!("held by \"{forged}\"");
     for arguments in [&["show", "sem/0"][..], &["show", "sem"], &["run", "sem/0", "--", "true"]] {
         let told = place.run(arguments).await;
@@ -397,7 +402,7 @@ async fn a_break_of_idempotent_work_says_what_follows() {
     let Started::Attempt(attempt) = locks.once("order-10").owner("a").lease(LEASE).start::<()>().await.unwrap() else {
         panic!("it has an outcome")
     };
-    let seen = locks.peek("once/order-10").await.unwrap().unwrap().version;
+    let seen = locks.operator().peek("once/order-10").await.unwrap().unwrap().version;
     let broken = place.run(&["break", "once/order-10", "--seen", &seen, "--reason", "r", "--yes"]).await.done();
     assert!(broken.contains("The next call does the work again."), "{broken}");
     drop(attempt);

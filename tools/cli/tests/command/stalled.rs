@@ -127,7 +127,7 @@ async fn a_file_of_credentials_that_stalls_keeps_no_command_at_work_beside_the_n
     signal(&child, Signal::USR1);
     soon_so("the signal is passed on", async || told.exists()).await;
     soon_so("the command has ended", async || !is_running(&pid)).await;
-    let lock = place.locks("test").peek("k").await.unwrap().unwrap();
+    let lock = place.locks("test").operator().peek("k").await.unwrap().unwrap();
     assert!(!lock.released && lock.lease_ends_at.unwrap() > SystemTime::now(), "it has ended before its lease");
     let ended = end_of(child).await;
     assert_eq!(ended.code(), 76, "{ended:?}");
@@ -169,7 +169,7 @@ async fn a_freeze_says_who_holds_the_lock_that_it_froze() {
         let _holder = place.held(&key, "holder").await;
         let frozen = freeze.await.unwrap().done();
         assert!(frozen.contains("Nobody but its holder is granted it"), "{late}: {frozen}");
-        let lock = place.locks("test").peek(key.as_str()).await.unwrap().unwrap();
+        let lock = place.locks("test").operator().peek(key.as_str()).await.unwrap().unwrap();
         assert_eq!(lock.freeze_reason.as_deref(), Some("r"), "{late}: {frozen}");
     }
 }

@@ -112,7 +112,7 @@ impl<'a> Act<'a> {
         let granted = answer(&self.invoke(LOCK_TASK, &for_execution).await?)?;
         let token = granted["lock"]["fencingToken"].as_u64().context("the response has no token")?;
         self.screen.said(LOCK_TASK, format_args!("token {token}  granted to an execution, which is then aborted"));
-        let row = self.locks.peek(key).await?.context("the execution acquired no lock")?;
+        let row = self.locks.operator().peek(key).await?.context("the execution acquired no lock")?;
 
         let detail = json!({ "executionArn": EXECUTION, "status": "ABORTED", "redriveCount": 0 });
         let cleaned = self.invoke(LOCK_CLEANER, &json!({ "source": "aws.states", "detail": detail })).await?;
@@ -135,7 +135,7 @@ impl<'a> Act<'a> {
         let key = "the-job";
         let killed = self.invoke(JOB, &json!({ "key": key, "steps": [600_000] })).await?;
         let killed_at = Instant::now();
-        let row = self.locks.peek(key).await?.context("the job acquired no lock")?;
+        let row = self.locks.operator().peek(key).await?.context("the job acquired no lock")?;
         let token = row.fencing_token.context("the lock has no token")?;
         let lease_ends_at = row.lease_ends_at.context("the lease has no end")?;
         let after = Seconds(killed.duration);

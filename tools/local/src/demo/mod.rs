@@ -94,6 +94,7 @@ async fn play(options: Options) -> anyhow::Result<ExitCode> {
     counter.create_table().await?;
     lock_client(client(dynamodb.endpoint()))
         .build()?
+        .operator()
         .create_table()
         .await
         .context("the lock table could not be created")?;

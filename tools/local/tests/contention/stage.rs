@@ -21,7 +21,13 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) async fn new(accidents: Option<&Accidents>) -> Self {
         let dynamodb = LocalDynamoDb::in_memory().await.unwrap();
-        LockClient::builder(client(dynamodb.endpoint()), LOCKS).build().unwrap().create_table().await.unwrap();
+        LockClient::builder(client(dynamodb.endpoint()), LOCKS)
+            .build()
+            .unwrap()
+            .operator()
+            .create_table()
+            .await
+            .unwrap();
         create_counters(dynamodb.endpoint()).await;
         let role: Role = [LOCKS, COUNTERS]
             .into_iter()

@@ -70,7 +70,7 @@ impl Stage {
 
     async fn row(&self, key: &str) -> PeekedLock {
         let locks = LockClient::builder(self.dynamodb.client(), "locks").build().unwrap();
-        locks.peek(key).await.unwrap().unwrap()
+        locks.operator().peek(key).await.unwrap().unwrap()
     }
 
     /// `count` and `lastToken` of the counter.

@@ -25,7 +25,13 @@ impl Scene {
 
     pub(crate) async fn with(timeout: Duration, environment: &[(&str, &str)]) -> Self {
         let dynamodb = LocalDynamoDb::in_memory().await.unwrap();
-        LockClient::builder(client(dynamodb.endpoint()), "locks").build().unwrap().create_table().await.unwrap();
+        LockClient::builder(client(dynamodb.endpoint()), "locks")
+            .build()
+            .unwrap()
+            .operator()
+            .create_table()
+            .await
+            .unwrap();
         let endpoint = ("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint());
         let environment = environment.iter().chain([&endpoint]);
         let function = Function {

@@ -131,7 +131,7 @@ async fn an_acquire_that_is_under_way_when_its_execution_is_stopped_is_caught_by
     let noted = scene.note_requests();
     let lands_after_the_first_look = async {
         scene.until(async || noted.lock().unwrap().contains(&"lock-cleaner Query".to_owned())).await;
-        assert!(scene.locks().peek("k").await.unwrap().is_none(), "the acquire must not be applied yet");
+        assert!(scene.locks().operator().peek("k").await.unwrap().is_none(), "the acquire must not be applied yet");
         drop(held);
     };
     let (released, ()) = tokio::join!(scene.clean_up(&execution, "ABORTED"), lands_after_the_first_look);

@@ -33,7 +33,7 @@ async fn one_item_s_failure_frees_its_own_lock_and_no_other_s() {
     let mut held = hold_work_on(&scene, &["a", "d"]);
     let execution = scene.engine.execute("many", &with_long_leases(), &items).await.unwrap();
     held.until(2).await;
-    let is_released = async |key| scene.locks().peek(key).await.unwrap().is_some_and(|lock| lock.released);
+    let is_released = async |key| scene.locks().operator().peek(key).await.unwrap().is_some_and(|lock| lock.released);
     scene.until(async || is_released("b").await && is_released("c").await).await;
     for key in ["a", "d"] {
         assert!(!scene.lock(key).await.released, "{key} must still be held");

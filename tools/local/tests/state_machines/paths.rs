@@ -291,7 +291,7 @@ async fn an_item_that_leaves_no_room_for_the_states_fails_alone_and_before_it_ha
         let (execution, end) = scene.run(machine, machine, items).await;
 
         assert_eq!(end.error.as_deref(), Some("ItemsFailed"), "{machine}: {end:?}");
-        assert!(scene.locks().peek(&*large).await.unwrap().is_none(), "{machine}: its work cannot begin");
+        assert!(scene.locks().operator().peek(&*large).await.unwrap().is_none(), "{machine}: its work cannot begin");
         assert!(scene.is_released(&small).await, "{machine}");
         assert_eq!(scene.clean_up(&execution, "FAILED").await, 0, "{machine}");
     }

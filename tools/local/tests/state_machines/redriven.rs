@@ -376,7 +376,7 @@ async fn ends_of_items(scene: &Scene, execution: &Execution) -> usize {
 async fn clean_up(scene: &Scene, execution: &Execution, key: &str) {
     let end = scene.engine.end(execution).await.unwrap().unwrap();
     let mut event = execution.status_change(&end.status);
-    let holder = scene.locks().peek(key).await.unwrap().and_then(|lock| lock.workflow);
+    let holder = scene.locks().operator().peek(key).await.unwrap().and_then(|lock| lock.workflow);
     if let Some(holder) = holder {
         event["detail"]["executionArn"] = json!(holder);
     }

@@ -81,12 +81,12 @@ impl Scene {
     }
 
     pub(crate) async fn lock(&self, key: &str) -> PeekedLock {
-        self.locks().peek(key).await.unwrap().unwrap()
+        self.locks().operator().peek(key).await.unwrap().unwrap()
     }
 
     /// Waits until this lock is held.
     pub(crate) async fn until_held(&self, key: &str) -> PeekedLock {
-        self.until(async || self.locks().peek(key).await.unwrap().is_some_and(|lock| !lock.released)).await;
+        self.until(async || self.locks().operator().peek(key).await.unwrap().is_some_and(|lock| !lock.released)).await;
         self.lock(key).await
     }
 

@@ -23,7 +23,7 @@ async fn waits_until_it_is_thawed(scene: &Scene, name: &str, definition: &Defini
     assert_eq!(scene.counter(key).await.0, 0, "{name}");
     // It neither spins nor sleeps for longer than its poll.
     assert!((2..=4).contains(&waits(scene, &execution).await), "{name}: {:?}", states(scene, &execution).await);
-    scene.locks().thaw(key).await.unwrap();
+    scene.locks().operator().thaw(key).await.unwrap();
     let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
     assert_eq!((end.status.as_str(), scene.counter(key).await.0), ("SUCCEEDED", 1), "{name}: {end:?}");
     execution
@@ -34,14 +34,14 @@ async fn a_frozen_lock_is_waited_for_by_looks_until_it_is_thawed() {
     let Some(scene) = scene().await else { return };
     let locks = scene.locks();
     let (free, dead, peers) = ("free", "dead", "peers");
-    locks.freeze(free, WHY).await.unwrap();
+    locks.operator().freeze(free, WHY).await.unwrap();
     let _ = locks.try_acquire(dead).lease(Duration::from_millis(50)).await.unwrap().granted().unwrap().save();
-    locks.freeze(dead, WHY).await.unwrap();
+    locks.operator().freeze(dead, WHY).await.unwrap();
     let peer: Value = json!({
         "ownerName": { "S": "peer" }, "leaseDuration": { "S": "1000" }, "recordVersionNumber": { "S": "beat" },
     });
     put(&scene, peers, &peer).await;
-    locks.freeze(peers, WHY).await.unwrap();
+    locks.operator().freeze(peers, WHY).await.unwrap();
     let definition = machine(Poll::Look);
     tokio::join!(
         waits_until_it_is_thawed(&scene, free, &definition, free),
@@ -56,12 +56,12 @@ async fn an_execution_that_holds_a_lock_finishes_after_a_freeze() {
     let Some(scene) = scene().await else { return };
     let slow = super::slow("k", LEASE / 4);
     let execution = scene.engine.execute("holder", &machine(Poll::Look), &slow).await.unwrap();
-    let is_held = async || scene.locks().peek("k").await.unwrap().is_some_and(|lock| !lock.released);
+    let is_held = async || scene.locks().operator().peek("k").await.unwrap().is_some_and(|lock| !lock.released);
     soon_so("it holds the lock", is_held).await;
-    scene.locks().freeze("k", WHY).await.unwrap();
+    scene.locks().operator().freeze("k", WHY).await.unwrap();
     let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
     assert_eq!(end.status, "SUCCEEDED", "{end:?}");
-    let lock = scene.locks().peek("k").await.unwrap().unwrap();
+    let lock = scene.locks().operator().peek("k").await.unwrap().unwrap();
     assert_eq!((lock.released, lock.freeze_reason.as_deref()), (true, Some(WHY)));
 }
 
@@ -72,12 +72,12 @@ async fn an_execution_takes_its_own_lock_that_was_frozen_meanwhile() {
     let locks = scene.locks();
     let definition = Definition::new(super::document(&Options { owner: "'me'".to_owned(), ..options(Poll::Look) }));
     let held = locks.try_acquire("k").owner("me").lease(PATIENCE).await.unwrap().granted().unwrap();
-    locks.freeze("k", WHY).await.unwrap();
+    locks.operator().freeze("k", WHY).await.unwrap();
     let execution = scene.engine.execute("again", &definition, &json!({ "key": "k" })).await.unwrap();
     let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
     assert_eq!(end.status, "SUCCEEDED", "{end:?}");
     assert!(states(&scene, &execution).await.contains(&"Take".to_owned()));
-    let lock = locks.peek("k").await.unwrap().unwrap();
+    let lock = locks.operator().peek("k").await.unwrap().unwrap();
     assert!(
         lock.released && lock.freeze_reason.is_some() && lock.fencing_token > Some(held.fencing_token()),
         "{lock:?}"

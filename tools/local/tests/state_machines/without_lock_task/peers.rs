@@ -57,7 +57,7 @@ async fn a_row_that_is_no_lock_record_fails_the_execution_and_is_left_alone() {
     let (execution, error) = run(&scene, "odd", Poll::Look, "odd").await;
     assert_eq!(error.as_deref(), Some("InvalidRecord"));
     assert_eq!(states(&scene, &execution).await, ["Lock", "Look", "Decide", "InvalidRecord"]);
-    assert!(scene.locks().peek("odd").await.is_err(), "still no lock record");
+    assert!(scene.locks().operator().peek("odd").await.is_err(), "still no lock record");
 
     put(&scene, "account", &json!({ "balance": { "N": "5" } })).await;
     let (_, error) = run(&scene, "account", Poll::Look, "account").await;
