@@ -262,7 +262,7 @@ impl Acquiring<'_> {
         let now = self.now(port);
         let Some(item) = row else {
             self.row = Row::Missing;
-            self.waiter.forget();
+            self.waiter.line_is_over();
             return ControlFlow::Continue(now);
         };
         let ours = self.attempts.have_written(&item);

@@ -93,6 +93,9 @@ impl Waiter {
         self.since.get_or_insert(after);
         self.turns.see(record.believable_line().and_then(|line| line.served), grant != self.grant);
         self.grant = grant;
+        if record.is_ours() && record.line.is_none() {
+            self.line_is_over();
+        }
         // The counters began again, so a ticket from before means nothing. Under a peer's version it is kept.
         let is_void = |ticket: &u64| record.line.as_ref().is_none_or(|line| line.last < *ticket);
         if record.is_ours() && self.ticket.as_ref().is_some_and(is_void) {
@@ -124,6 +127,12 @@ impl Waiter {
     /// The ticket means nothing any more: the row is gone, and the line with it, or the caller was passed, or has given up.
     pub(super) fn forget(&mut self) {
         *self = Self { ticket: None, is_carried: false, joined: None, first_since: None, ..*self };
+    }
+
+    /// There is no line any more, nor was there one for what was lost.
+    pub(super) fn line_is_over(&mut self) {
+        self.forget();
+        self.turns = Turns::default();
     }
 
     pub(super) fn ticket(&self) -> Option<u64> {

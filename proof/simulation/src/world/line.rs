@@ -51,7 +51,9 @@ impl State {
     /// The row was deleted, or another client or somebody by hand has written it.
     pub(super) fn line_is_over(&mut self, key: usize) {
         if let Some(line) = self.lines.get_mut(key) {
-            *line = Line { began: self.now, ..Line::default() };
+            // Whoever brings what it had lost before, and has seen nothing since, cannot tell the counters apart.
+            let lost_turns = std::mem::take(&mut line.lost_turns);
+            *line = Line { began: self.now, lost_turns, ..Line::default() };
         }
     }
 

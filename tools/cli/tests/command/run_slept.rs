@@ -96,7 +96,7 @@ fn with_clock(command: &mut Command, (library, ahead): &(PathBuf, PathBuf)) {
 
 /// At once, so that no clock is read from half of a file.
 fn set(ahead: &Path, seconds: &str) {
-    let whole = ahead.with_extension("whole");
+    let whole = PathBuf::from(format!("{}-whole", ahead.display()));
     std::fs::write(&whole, seconds).unwrap();
     std::fs::rename(whole, ahead).unwrap();
 }
