@@ -301,6 +301,17 @@ pub(crate) fn cases() -> Vec<Case> {
             says([Is(Row::free().token(8).line(8, 5))]),
         ),
         of(
+            "behind two in line, who do not come, after others out of turn had the lock in a line that is over",
+            has_lost(5, "another version"),
+            says(
+                [Is(new()), AppliedTo(new().line(8, 5))]
+                    .into_iter()
+                    .chain(looks(10, released().line(8, 5)))
+                    .chain([Applied]),
+            )
+            .waits(8_000),
+        ),
+        of(
             "behind two in line, one of whom has come since others out of turn had the lock six times",
             has_lost(5, "another version"),
             says([Is(Row::free().token(8).line(8, 6))]),
