@@ -16,14 +16,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { randomBytes } from 'node:crypto';
 import {
   ConditionalCheckFailedException,
-  DeleteItemCommand,
   DynamoDBServiceException,
   GetItemCommand,
   UpdateItemCommand,
 } from '@aws-sdk/client-dynamodb';
 import { decisions } from './transpiled/protocol.js';
 
-const COMMANDS = { 'get-item': GetItemCommand, 'update-item': UpdateItemCommand, 'delete-item': DeleteItemCommand };
+const COMMANDS = { 'get-item': GetItemCommand, 'update-item': UpdateItemCommand };
 const KEEP = { tag: 'keep' };
 
 // One attempt per request, because the decisions repeat requests themselves.
@@ -73,7 +72,7 @@ export class Locks {
   }
 
   async release(lock, options) {
-    const all = { data: KEEP, deleteRow: false, orLaterGrantOfOwner: false, ...options };
+    const all = { data: KEEP, orLaterGrantOfOwner: false, ...options };
     return (await this.#decided(() => lock.release(all))).val;
   }
 

@@ -51,7 +51,7 @@ await serve({
   remaining: ({ lock }) => granted[lock].remaining(clocks()),
   toSaved: ({ lock }) => savedToJson(granted[lock].toSaved()),
   conditionCheck: ({ lock }) => fenceToJson(locks.fence(granted[lock])),
-  release: ({ lock, deleteRow }) => locks.release(granted[lock], { deleteRow }),
+  release: ({ lock }) => locks.release(granted[lock]),
   releaseSaved: ({ saved, orLaterGrantOfOwner }) =>
     locks.release(locks.read(savedFromJson(saved)), { orLaterGrantOfOwner }),
   releaseWorkflow: ({ key, workflow }) => locks.releaseWorkflow(key, workflow),

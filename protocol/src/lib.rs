@@ -58,7 +58,7 @@
 //! |---|---|
 //! | `acquire` | Claim, Take, recognition of our own write, waiting |
 //! | `renew` | Renew, and what a refused Renew means |
-//! | `release` | Release and Delete of a lock, and the release of what a workflow holds |
+//! | `release` | Release of a lock, and the release of what a workflow holds |
 //! | `operator` | Break: releasing a lock for its holder. Freeze and Thaw: granting it to nobody else for a while. Reset: allowing work again that failed for good |
 //! | `peek`, `read` | Peek: reading rows |
 //! | `commit` | Commit, and Commit and release: the caller's writes and the lock's in one transaction |

@@ -4,7 +4,6 @@
 //! Release (for a workflow: Peek first)
 //!  ├ applied ............................ released
 //!  ├ condition failed, with the row
-//!  │   ├ it is frozen, and was to be deleted  Release instead, if it is still ours
 //!  │   ├ it stores an outcome ........... lost, or gone: see below
 //!  │   ├ an operator has broken it ...... lost; a later grant of the owner: lost, or gone
 //!  │   ├ it is no lock record ........... report the row, or unknown if an earlier attempt had no response
@@ -62,8 +61,6 @@ pub enum Released {
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseOptions {
     pub data: DataChange,
-    /// Deletes the row instead of marking it as released. The fencing token is deleted with it.
-    pub delete_row: bool,
     /// Also releases a later grant of the same owner. A retried task needs this when its first run acquired the lock
     /// again and the response was lost.
     pub or_later_grant_of_owner: bool,
@@ -232,9 +229,6 @@ impl<'a> Releasing<'a> {
     }
 
     fn action(&self, now: &Now, scope: &Scope) -> Action {
-        if self.options.delete_row {
-            return Action::Delete { scope: scope.clone() };
-        }
         let after_newest = self.newest.map_or(0, |stamp| stamp.millis() + 1);
         let ends_at_ms = now.wall.written.max(after_newest);
         let (data, returns_row) = (self.options.data.clone(), self.options.tells_sleeper);
@@ -248,20 +242,11 @@ impl<'a> Releasing<'a> {
 
     /// Decides what the row that refused the release means.
     fn decide(&mut self, row: Option<Item>) -> Result<Decision, Failure> {
-        let Some(row) = row else {
-            // Our own Delete, whose response was lost, leaves no row.
-            let ours = self.options.delete_row && self.call.is_unknown();
-            return Ok(Decision::Ended(if ours { self.released(None) } else { self.gone() }));
-        };
-        if is_settled(&row) {
-            return Ok(Decision::Ended(self.gone()));
-        }
+        let Some(row) = row.filter(|row| !is_settled(row)) else { return Ok(Decision::Ended(self.gone())) };
         // Once somebody repairs a row that is no lock record, an earlier release may be applied.
         let schema = &self.settings.schema;
         let read = if schema.named_ttl().is_some() { Record::read_to_hold } else { Record::read };
         let record = read(row, schema).map_err(|invalid| self.call.fail(invalid.into()))?;
-        // The freeze has to stay, so the row stays too.
-        self.options.delete_row &= record.freeze_reason.is_none();
         if let Some(version) = record.own_version {
             self.newest = self.newest.max(Some(version.stamp));
         }

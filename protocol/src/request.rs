@@ -158,11 +158,6 @@ pub enum Action {
         /// How long from now the record counts.
         keep: Duration,
     },
-    /// `DeleteItem`: releases the lock and deletes its row, with the token.
-    Delete {
-        /// Which grant to release.
-        scope: Scope,
-    },
     /// `ConditionCheck`, only in a transaction: the caller's writes are applied only while this grant is current.
     Fence { grant: Grant, token: u64 },
 }
@@ -280,7 +275,7 @@ pub enum NextToken {
     Larger(u64),
 }
 
-/// Which grant a Release or Delete ends.
+/// Which grant a Release ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// This grant, up to this version.

@@ -121,8 +121,7 @@ impl Operator<'_> {
     ///   releases the lock;
     /// * an acquire waits as behind a holder, and is then refused as [`Held`](crate::ErrorKind::Held), also when the lock is
     ///   free or its holder is dead. The lock and all others of a set are refused together. A frozen place of a semaphore is
-    ///   not used;
-    /// * a release with [`delete_row`](crate::Release::delete_row) keeps the row.
+    ///   not used.
     ///
     /// The lock needs no row yet. Idempotent work cannot be frozen.
     ///

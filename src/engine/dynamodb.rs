@@ -10,15 +10,13 @@ use super::transport::{Responding, Response, Transport};
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::{Builder, StalledStreamProtectionConfig};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{KeysAndAttributes, ReturnValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem};
 use aws_sdk_dynamodb::{Client, Config};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use lambda_lock_protocol::{
-    Action, Expression, Fault, Item, LockKey, Rejection, Request, Returns, RowRead, Schema, Transacted, TransactionId,
-    Written,
+    Expression, Fault, Item, LockKey, Rejection, Request, Returns, RowRead, Schema, Transacted, TransactionId, Written,
 };
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -95,28 +93,6 @@ impl DynamoDb {
         match got {
             Ok(output) => Response::new(output.item.map(item)),
             Err(error) => self.response_to(error),
-        }
-    }
-
-    async fn delete(&self, request: &Request) -> Response<Written> {
-        let Expression { condition, names, values, .. } = Expression::of(request, &self.schema);
-        let deleted = self
-            .client
-            .delete_item()
-            .table_name(&self.table)
-            .set_key(Some(key_attributes(&self.schema, &request.key)))
-            .condition_expression(condition)
-            .set_expression_attribute_names(placeholder_names(names))
-            .set_expression_attribute_values(Some(placeholder_values(values)))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .send()
-            .await;
-        match deleted {
-            Ok(_) => Response::new(Written::Applied(Item::default())),
-            Err(error) => self.response_to_write(error, |error| match error {
-                DeleteItemError::ConditionalCheckFailedException(failed) => Some(failed.item.clone()),
-                _ => None,
-            }),
         }
     }
 
@@ -205,15 +181,7 @@ impl DynamoDb {
 
 impl Transport for DynamoDb {
     fn write<'a>(&'a self, request: &'a Request) -> Responding<'a, Written> {
-        Box::pin(async move {
-            let call = async {
-                match request.action {
-                    Action::Delete { .. } => self.delete(request).await,
-                    _ => self.update(request).await,
-                }
-            };
-            responded(pin!(call)).await
-        })
+        Box::pin(async move { responded(pin!(self.update(request))).await })
     }
 
     fn transact<'a>(&'a self, requests: &'a [Request], items: Vec<TransactWriteItem>) -> Responding<'a, Transacted> {

@@ -173,11 +173,10 @@ pub enum ForWorkflow {}
 /// `Unavailable`, `InvalidRequest`, `InvalidRecord`, `Table` or `Denied`.
 ///
 /// # Requests and IAM actions
-/// It sends one write: `dynamodb:UpdateItem`, or `dynamodb:DeleteItem` with [`delete_row`](ReleaseRequest::delete_row). If
-/// the lock is frozen, `dynamodb:UpdateItem` follows the refused deletion, and the row stays. It
-/// sends a second write after a response was lost, or when a copy of the lock renewed it in another process. It sends
-/// one consistent read (`dynamodb:GetItem`) when DynamoDB refuses the write and returns no row. A release for a workflow
-/// begins with a consistent read, and writes only if the workflow holds the lock.
+/// It sends one write: `dynamodb:UpdateItem`. It sends a second write after a response was lost, or when a copy of the
+/// lock renewed it in another process. It sends one consistent read (`dynamodb:GetItem`) when DynamoDB refuses the write
+/// and returns no row. A release for a workflow begins with a consistent read, and writes only if the workflow holds the
+/// lock.
 ///
 /// # Cancel safety
 /// If the future is dropped, the lock may or may not be released, and its lease frees it. A release of a [saved
@@ -246,14 +245,6 @@ impl<Of> ReleaseRequest<Of> {
     /// Removes the payload from the row.
     pub fn remove_data(mut self) -> Self {
         self.options.data = DataChange::Remove;
-        self
-    }
-
-    /// Deletes the row instead of marking it released. The fencing token is deleted with the row. Later tokens are then
-    /// larger only as far as the clocks agree, and a delayed copy of an old request may be applied to the missing row.
-    /// A [`ttl_attribute`](crate::LockClientBuilder::ttl_attribute) keeps the table small without that.
-    pub fn delete_row(mut self) -> Self {
-        self.options.delete_row = true;
         self
     }
 
@@ -397,8 +388,7 @@ impl<Of: 'static> IntoFuture for ReleaseRequest<Of> {
 impl<Of> fmt::Debug for ReleaseRequest<Of> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = self.what.as_ref().map(What::key).ok();
-        let delete_row = self.options.delete_row;
-        f.debug_struct("ReleaseRequest").field("key", &key).field("delete_row", &delete_row).finish_non_exhaustive()
+        f.debug_struct("ReleaseRequest").field("key", &key).finish_non_exhaustive()
     }
 }
 
@@ -406,8 +396,8 @@ impl<Of> fmt::Debug for ReleaseRequest<Of> {
 ///
 /// ```no_run
 /// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock) {
-/// let _ = locks.release_workflow("k", "arn").sparing_owners(|owner| owner == "me").delete_row();
-/// let _ = locks.release(saved).or_later_grant_of_owner().delete_row();
+/// let _ = locks.release_workflow("k", "arn").sparing_owners(|owner| owner == "me");
+/// let _ = locks.release(saved).or_later_grant_of_owner();
 /// # }
 /// ```
 /// ```compile_fail,E0599

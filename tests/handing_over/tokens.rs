@@ -13,17 +13,15 @@ enum Elsewhere {
     Reclaim,
     Release,
     ReleaseOfTheOwner,
-    ReleaseThatDeletes,
     ReleaseOfTheWorkflow,
 }
 
 impl Elsewhere {
-    const ALL: [Elsewhere; 6] = [
+    const ALL: [Elsewhere; 5] = [
         Elsewhere::Resume,
         Elsewhere::Reclaim,
         Elsewhere::Release,
         Elsewhere::ReleaseOfTheOwner,
-        Elsewhere::ReleaseThatDeletes,
         Elsewhere::ReleaseOfTheWorkflow,
     ];
 
@@ -33,7 +31,6 @@ impl Elsewhere {
             Elsewhere::Reclaim => locks.reclaim(token).lease(LEASE).await.map(drop),
             Elsewhere::Release => locks.release(token).await.map(drop),
             Elsewhere::ReleaseOfTheOwner => locks.release(token).or_later_grant_of_owner().await.map(drop),
-            Elsewhere::ReleaseThatDeletes => locks.release(token).delete_row().await.map(drop),
             Elsewhere::ReleaseOfTheWorkflow => locks.release_workflow("k", "arn:1").await.map(drop),
         }
     }

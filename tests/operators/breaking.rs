@@ -43,28 +43,24 @@ async fn a_late_copy_of_its_acquire_does_not_undo_the_break_of_an_operator_whose
 
 #[tokio::test(start_paused = true)]
 async fn whoever_releases_a_lock_that_was_broken_learns_that_it_was_lost() {
-    for delete_row in [false, true] {
-        let table = Table::new();
-        let (holder, client) = (table.process(), table.process().locks("operator"));
-        let holders = holder.locks("holder");
-        let before = acquired(&holders, LEASE).await.save();
-        let mut lock = holders.resume(before.clone()).await.unwrap();
-        lock.checkpoint().await.unwrap();
-        let after = lock.save();
-        client.operator().break_lock("k", &peeked(&client, "k").await, "its host is gone").await.unwrap();
-        // As often as it asks, also with what it saved before a renewal, and where it cannot read.
-        for saved in [&after, &before, &after] {
-            let release = holders.release(saved.clone());
-            let release = if delete_row { release.delete_row() } else { release };
-            assert_eq!(release.await.unwrap(), ReleaseOutcome::AlreadyGone, "{delete_row}");
-        }
-        assert!(holder.take_operations().iter().all(|operation| operation != "GetItem"));
-        assert!(table.is_released("k"));
-        // A release that is repeated is none of a broken lock, also where the one before was broken.
-        let next = acquired(&holders, LEASE).await.save();
-        for _ in 0..2 {
-            assert_eq!(holders.release(next.clone()).await.unwrap(), ReleaseOutcome::Released);
-        }
+    let table = Table::new();
+    let (holder, client) = (table.process(), table.process().locks("operator"));
+    let holders = holder.locks("holder");
+    let before = acquired(&holders, LEASE).await.save();
+    let mut lock = holders.resume(before.clone()).await.unwrap();
+    lock.checkpoint().await.unwrap();
+    let after = lock.save();
+    client.operator().break_lock("k", &peeked(&client, "k").await, "its host is gone").await.unwrap();
+    // As often as it asks, also with what it saved before a renewal, and where it cannot read.
+    for saved in [&after, &before, &after] {
+        assert_eq!(holders.release(saved.clone()).await.unwrap(), ReleaseOutcome::AlreadyGone);
+    }
+    assert!(holder.take_operations().iter().all(|operation| operation != "GetItem"));
+    assert!(table.is_released("k"));
+    // A release that is repeated is none of a broken lock, also where the one before was broken.
+    let next = acquired(&holders, LEASE).await.save();
+    for _ in 0..2 {
+        assert_eq!(holders.release(next.clone()).await.unwrap(), ReleaseOutcome::Released);
     }
 }
 

@@ -136,23 +136,6 @@ async fn the_holder_reclaims_a_frozen_lock_until_it_has_released_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_deletes_the_row_keeps_a_frozen_one() {
-    let table = Table::new();
-    let (process, client) = (table.process(), table.process().locks("operator"));
-    let locks = process.locks("me");
-    let lock = acquired(&locks, LEASE).await;
-    client.operator().freeze("k", WHY).await.unwrap();
-    process.take_sent();
-    lock.release().delete_row().await.unwrap();
-    assert_eq!(process.take_operations(), ["DeleteItem", "UpdateItem"]);
-    assert!(table.is_released("k"));
-    assert_eq!(refused(&locks, "k").await.as_deref(), Some(WHY));
-    client.operator().thaw("k").await.unwrap();
-    acquired(&locks, LEASE).await.release().delete_row().await.unwrap();
-    assert!(table.row("k").is_none());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_lock_that_nobody_had_can_be_frozen() {
     let table = Table::new();
     let (client, other) = (table.process().locks("operator"), table.process().locks("other"));
@@ -489,7 +472,8 @@ async fn a_freeze_whose_first_request_had_no_response_is_unknown_whatever_comes_
 
     let (frozen, released) = tokio::join!(freezes.into_future(), async {
         sleep(millis(500)).await;
-        lock.release().delete_row().await
+        table.delete("k");
+        lock.release().await
     });
 
     released.unwrap();

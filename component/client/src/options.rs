@@ -76,15 +76,12 @@ pub(crate) fn one_of_several(request: AcquirePermit<'_>, options: SeveralOptions
 }
 
 pub(crate) fn releasing(release: Release, options: ReleaseOptions) -> Release {
-    let ReleaseOptions { data, delete_row, or_later_grant_of_owner } = options;
-    let mut release = match data {
+    let ReleaseOptions { data, or_later_grant_of_owner } = options;
+    let release = match data {
         types::DataChange::Keep => release,
         types::DataChange::Set(bytes) => release.data(bytes),
         types::DataChange::Remove => release.remove_data(),
     };
-    if delete_row {
-        release = release.delete_row();
-    }
     if or_later_grant_of_owner { release.or_later_grant_of_owner() } else { release }
 }
 

@@ -111,9 +111,8 @@ impl Opened {
             Ask::ReleaseWorkflow { key, workflow } => locks.release_workflow(key, workflow).await.map(outcome),
             Ask::Peek { key } => locks.operator().peek(key).await.map(|row| row.map_or(Value::Null, peeked)),
             Ask::Pairs { key, count } => pairs(&locks, &key, count).await,
-            Ask::Release { lock, delete_row } => {
-                let release = self.granted.remove(&lock).context("there is no lock with this number")?.release();
-                (if delete_row { release.delete_row() } else { release }).await.map(outcome)
+            Ask::Release { lock } => {
+                self.granted.remove(&lock).context("there is no lock with this number")?.release().await.map(outcome)
             }
             Ask::AcquireAll { keys, in_order, several } => {
                 let request = several!(locks.acquire_all(keys), several);

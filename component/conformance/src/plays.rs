@@ -184,7 +184,7 @@ impl<'a> Player<'a> {
 
     /// The outcome of a release: `released` or `already-gone`.
     pub(crate) async fn release(&self, grant: &Grant) -> anyhow::Result<String> {
-        read(self.told(Ask::Release { lock: grant.lock, delete_row: false }).await?)
+        read(self.told(Ask::Release { lock: grant.lock }).await?)
     }
 
     pub(crate) async fn release_saved(&self, saved: Value) -> anyhow::Result<String> {

@@ -95,8 +95,6 @@ pub enum Ask {
     Release {
         /// The lock.
         lock: u64,
-        /// Whether to delete the row.
-        delete_row: bool,
     },
     /// Releases a saved lock, and returns the same as `Release`.
     ReleaseSaved {

@@ -137,8 +137,8 @@ impl Host {
             }
             Ask::ToSaved { lock: number } => json!(SavedLock::from(api.call_to_saved(store, lock(number)?)?)),
             Ask::ConditionCheck { lock: number } => condition_check(api.call_condition_check(store, lock(number)?)??),
-            Ask::Release { lock: number, delete_row } => {
-                let options = ReleaseOptions { delete_row, ..releasing() };
+            Ask::Release { lock: number } => {
+                let options = releasing();
                 outcome(api.call_release(store, lock(number)?, &options)??)
             }
             _ => bail!("this call does not use a lock"),
@@ -229,5 +229,5 @@ fn acquiring(acquire: Acquire) -> (LockKey, AcquireOptions) {
 }
 
 fn releasing() -> ReleaseOptions {
-    ReleaseOptions { data: DataChange::Keep, delete_row: false, or_later_grant_of_owner: false }
+    ReleaseOptions { data: DataChange::Keep, or_later_grant_of_owner: false }
 }

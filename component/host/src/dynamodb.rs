@@ -5,7 +5,6 @@ use crate::bindings::types::{Attribute, AttributeValue as WitValue};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -21,7 +20,6 @@ pub async fn send(dynamodb: &Client, request: Request, patience: Duration) -> An
         match request.operation {
             Operation::GetItem => get(dynamodb, request).await,
             Operation::UpdateItem => update(dynamodb, request).await,
-            Operation::DeleteItem => delete(dynamodb, request).await,
         }
     };
     timeout(patience, answer).await.unwrap_or(Answer::Unknown)
@@ -52,26 +50,6 @@ async fn update(dynamodb: &Client, request: Request) -> Answer {
         Ok(written) => Answer::Applied(written.attributes.map(attributes).unwrap_or_default()),
         Err(error) => refusal(&error, |error| match error {
             UpdateItemError::ConditionalCheckFailedException(failed) => Some(failed.item.clone()),
-            _ => None,
-        }),
-    }
-}
-
-async fn delete(dynamodb: &Client, request: Request) -> Answer {
-    let (names, values) = placeholders(&request);
-    let row = request.return_values_on_condition_check_failure.map(|wanted| wanted.as_str().into());
-    let delete = dynamodb
-        .delete_item()
-        .table_name(request.table_name)
-        .set_key(Some(item(request.key)))
-        .set_condition_expression(request.condition_expression)
-        .set_expression_attribute_names(names)
-        .set_expression_attribute_values(values)
-        .set_return_values_on_condition_check_failure(row);
-    match delete.send().await {
-        Ok(written) => Answer::Applied(written.attributes.map(attributes).unwrap_or_default()),
-        Err(error) => refusal(&error, |error| match error {
-            DeleteItemError::ConditionalCheckFailedException(failed) => Some(failed.item.clone()),
             _ => None,
         }),
     }

@@ -59,7 +59,7 @@ pub enum Ask {
     EnsureRemaining { lock: usize, step: u64 },
     ToSaved { lock: usize },
     ConditionCheck { lock: usize },
-    Release { lock: usize, delete_row: bool },
+    Release { lock: usize },
     ReleaseSaved { saved: SavedLock, or_later_grant_of_owner: bool },
     ReleaseWorkflow { key: String, workflow: String },
     Peek { key: String },

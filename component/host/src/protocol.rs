@@ -101,8 +101,8 @@ impl Opened {
             Ask::Remaining { lock: number } => json!(locks.remaining(lock(number)?)?),
             Ask::ToSaved { lock: number } => json!(SavedLock::from(locks.save(lock(number)?)?)),
             Ask::ConditionCheck { lock: number } => condition_check(locks.condition_check(lock(number)?)?),
-            Ask::Release { lock: number, delete_row } => {
-                let options = ReleaseOptions { delete_row, ..releasing() };
+            Ask::Release { lock: number } => {
+                let options = releasing();
                 outcome(locks.release(lock(number)?, &options).await?)
             }
             _ => bail!("the world protocol does not have this call, or the call does not use a lock"),
@@ -189,5 +189,5 @@ fn renewing(lease: Option<u64>, data: DataChange) -> RenewOptions {
 }
 
 fn releasing() -> ReleaseOptions {
-    ReleaseOptions { data: DataChange::Keep, delete_row: false, or_later_grant_of_owner: false }
+    ReleaseOptions { data: DataChange::Keep, or_later_grant_of_owner: false }
 }

@@ -75,12 +75,12 @@ impl GuestLock for Lock {
     }
 
     fn release(&self, options: ReleaseOptions) -> Result<decisions::Decision> {
-        let ReleaseOptions { data, delete_row, or_later_grant_of_owner } = options;
+        let ReleaseOptions { data, or_later_grant_of_owner } = options;
         let (holding, data) = (self.holding(), data_change(data));
         self.shared.settings.check_write(&holding.key, &holding.owner, None, &data)?;
         self.hold.state.set(State::Over);
         let (key, settings) = (holding.key.clone(), Rc::clone(&self.shared.settings));
-        let options = protocol::ReleaseOptions { data, delete_row, or_later_grant_of_owner, tells_sleeper: false };
+        let options = protocol::ReleaseOptions { data, or_later_grant_of_owner, tells_sleeper: false };
         let steps = Steps::new(|mut port| async move {
             Ended::Released(protocol::release(&mut port, &settings, &holding, options).await)
         });

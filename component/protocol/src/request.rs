@@ -12,24 +12,20 @@ use lambda_lock_protocol::{
 pub(crate) fn rendered(request: &Request, shared: &Shared) -> (decisions::Request, Returns) {
     let schema = &shared.settings.schema;
     let Expression { update, condition, names, values, returns } = Expression::of(request, schema);
-    let operation = match request.action {
-        Action::Delete { .. } => Operation::DeleteItem,
-        _ => Operation::UpdateItem,
-    };
     let return_values = match returns {
         Returns::Nothing => "NONE",
         Returns::AllNew => "ALL_NEW",
         Returns::UpdatedOld => "UPDATED_OLD",
     };
     let request = decisions::Request {
-        operation,
+        operation: Operation::UpdateItem,
         table_name: shared.table.clone(),
         key: key(&request.key, schema),
-        update_expression: (operation == Operation::UpdateItem).then_some(update),
+        update_expression: Some(update),
         condition_expression: Some(condition),
         expression_attribute_names: name_placeholders(names),
         expression_attribute_values: value_placeholders(values),
-        return_values: (operation == Operation::UpdateItem).then(|| return_values.to_owned()),
+        return_values: Some(return_values.to_owned()),
         return_values_on_condition_check_failure: Some("ALL_OLD".to_owned()),
         consistent_read: None,
     };

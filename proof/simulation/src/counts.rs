@@ -121,7 +121,7 @@ counts! {
     jumps: "wall clocks that were set",
     behind: "processes whose wall clock began up to two hours behind",
     fell_behind: "wall clocks that were set back by up to two hours",
-    rows_deleted: "rows deleted by hand",
+    rows_deleted: "rows deleted by others",
     commits: "transactions applied",
     commits_sent_again: "transactions that DynamoDB recognised as applied before",
     commits_refused: "transactions refused because the lock was lost",

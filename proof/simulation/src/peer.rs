@@ -34,6 +34,10 @@ pub(crate) enum What {
         expected: String,
         set: Vec<(&'static str, Value)>,
     },
+    /// `DeleteItem`, if the row still has this version.
+    Delete {
+        expected: String,
+    },
 }
 
 impl Op {
@@ -56,6 +60,10 @@ impl Op {
                     row.set(name, value);
                 }
                 rows.set(key, Some(row));
+                Answer::Applied(Item::default())
+            }
+            What::Delete { expected } if stands(Some(&expected), rows.get(key)) => {
+                rows.set(key, None);
                 Answer::Applied(Item::default())
             }
             _ => Answer::Refused(None),
@@ -200,8 +208,9 @@ impl Client<'_> {
             self.check(&held, false);
         }
         self.forget();
-        let set = vec![(schema::RELEASED, Value::S("1".to_owned()))];
-        self.ask(What::Update { expected: held.version, set }).await;
+        let (expected, deletes) = (held.version, self.me.state().plan.peer_deletes);
+        let released = vec![(schema::RELEASED, Value::S("1".to_owned()))];
+        self.ask(if deletes { What::Delete { expected } } else { What::Update { expected, set: released } }).await;
     }
 
     fn forget(&self) {

@@ -51,8 +51,8 @@ pub(crate) struct Plan {
     pub(crate) handing_over: bool,
     /// The number of idempotent works to do.
     pub(crate) jobs: usize,
-    /// Some releases delete the row.
-    pub(crate) deleting: bool,
+    /// The other client deletes the row with its release, as Java's does by default.
+    pub(crate) peer_deletes: bool,
     /// The faults stop after this many grants, or after a certain time.
     pub(crate) grants: usize,
     pub(crate) longest: Duration,
@@ -188,7 +188,7 @@ impl Plan {
             one_owner: rng.u8(..5) == 0,
             handing_over: rng.u8(..2) == 0,
             jobs: if rng.u8(..4) == 0 { rng.usize(1..=4) } else { 0 },
-            deleting: rng.u8(..10) == 0,
+            peer_deletes: rng.u8(..10) == 0,
             grants: rng.usize(12..=24),
             longest: Duration::from_secs(40),
             lease: millis(rng, 200, 1500),
@@ -221,7 +221,7 @@ impl Plan {
 
     /// Whether rows are deleted or written by others, so that tokens grow only as far as clocks agree.
     pub(crate) fn tokens_need_clocks(&self) -> bool {
-        self.rows_vanish() || self.peer.is_some() || self.faults.spoiled > 0.0
+        self.faults.row_deleted > 0.0 || self.peer.is_some() || self.faults.spoiled > 0.0
     }
 }
 
@@ -229,11 +229,6 @@ impl Plan {
     /// Whether a response may show that a clock is behind by more than the rules allow, rightly or with a wrong date.
     pub(crate) fn shows_clocks_behind(&self) -> bool {
         self.clocks.behind || self.clocks.beyond_bounds || self.faults.wrong_date > 0.0
-    }
-
-    /// Whether rows are deleted.
-    fn rows_vanish(&self) -> bool {
-        self.deleting || self.faults.row_deleted > 0.0
     }
 
     /// By how much the wall clocks of two processes can differ, in nanoseconds.

@@ -64,7 +64,6 @@ pub(crate) enum Kind {
     Leave,
     Renew,
     Release,
-    Delete,
     Settle,
     /// A freeze, or a thaw.
     Freeze,
@@ -81,7 +80,6 @@ impl Typed {
             Action::Renew { .. } => Kind::Renew,
             Action::Release { .. } | Action::Break { .. } | Action::Reset { .. } => Kind::Release,
             Action::Freeze { .. } | Action::Thaw { .. } => Kind::Freeze,
-            Action::Delete { .. } => Kind::Delete,
             Action::Settle { .. } => Kind::Settle,
             // A Fence is part of the caller's own transaction.
             Action::Fence { .. } => Kind::Peek,
@@ -329,18 +327,14 @@ impl Rows {
         if request.kind == Kind::Peek {
             return Answer::Found(row.clone());
         }
-        let outcome = if request.kind == Kind::Delete {
-            expression::delete(&request.expression, row)
-        } else {
-            expression::update(&request.expression, row, || {
-                let mut made = Item::default();
-                made.set(name, Value::S(request.key.key().to_owned()));
-                if let (Some(name), Some(value)) = (sort, request.key.sort_key()) {
-                    made.set(name, Value::S(value.to_owned()));
-                }
-                made
-            })
-        };
+        let outcome = expression::update(&request.expression, row, || {
+            let mut made = Item::default();
+            made.set(name, Value::S(request.key.key().to_owned()));
+            if let (Some(name), Some(value)) = (sort, request.key.sort_key()) {
+                made.set(name, Value::S(value.to_owned()));
+            }
+            made
+        });
         match outcome {
             Outcome::Applied(returned) => Answer::Applied(returned),
             Outcome::Refused => Answer::Refused(row.clone()),

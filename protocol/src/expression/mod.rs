@@ -144,12 +144,6 @@ impl Expression {
                 let data = out.data(&DataChange::Remove);
                 out.remove(&[Some("leaseDuration"), Some("leaseEndsAt"), Some("workflow"), data]);
             }
-            Action::Delete { scope } => {
-                out.scope(scope);
-                out.not_broken();
-                // The freeze must outlive the holder.
-                out.condition.push_str(" AND attribute_not_exists(freezeReason)");
-            }
             Action::Fence { grant, token } => out.fence(*grant, *token),
         }
         out

@@ -25,7 +25,6 @@ fn releases() -> Vec<Case> {
     let with = |name, options, script| released(name, holding(), options, script);
     let of_holding = |name, holding, script| released(name, holding, ReleaseOptions::default(), script);
     let of = |name, script| with(name, ReleaseOptions::default(), script);
-    let deletes = || ReleaseOptions { delete_row: true, ..ReleaseOptions::default() };
     let or_later = || ReleaseOptions { or_later_grant_of_owner: true, ..ReleaseOptions::default() };
     let payload = || ReleaseOptions { data: DataChange::Set(vec![1]), ..ReleaseOptions::default() };
     let wakes = || ReleaseOptions { tells_sleeper: true, ..ReleaseOptions::default() };
@@ -138,20 +137,6 @@ fn releases() -> Vec<Case> {
         with("a release whose payload is too large, and then lost", payload(), says([Invalid, Refused(Row::held())])),
         with("a release whose payload is too large, and then invalid", payload(), says([Invalid, Invalid])),
         with("a release with a payload that is denied", payload(), says([Denied])),
-        with("a release that deletes", deletes(), says([Applied])),
-        with("a release that deletes, and there is no row", deletes(), says([RefusedWithoutRow, NoRow])),
-        with(
-            "a release that deletes, without a response, and there is no row",
-            deletes(),
-            says([NoResponse, RefusedWithoutRow, NoRow]),
-        ),
-        with("a release that deletes, without a response", deletes(), says([NoResponse, Applied])),
-        with(
-            "a release that deletes, and is refused by a copy of this holder",
-            deletes(),
-            says([Refused(own(90)), Applied]),
-        ),
-        with("a release that deletes a frozen row", deletes(), says([Refused(own(0).frozen()), Applied])),
         with(
             "a release also of a later grant of the owner",
             or_later(),

@@ -68,7 +68,6 @@ pub(crate) fn described(action: &Action, attempts: &[Version]) -> String {
             FrozenRow::Missing(_) => format!("Freeze at {}, and makes the row", at(*time)),
         },
         Action::Thaw { seen, at: time } => format!("Thaw at {}, after {}", at(*time), change(*seen)),
-        Action::Delete { scope } => format!("Delete of {}", scoped(scope, attempts)),
         other => format!("{other:?}"),
     }
 }

@@ -70,7 +70,6 @@ fn releases() -> Vec<Case> {
         case("release for a workflow", exactly(Some("arn"))),
         // The caller's writes may not be applied twice.
         case("commit and release", release(mine())).in_transaction(),
-        case("release that deletes the row", Action::Delete { scope: mine() }),
     ]
 }
 

@@ -87,7 +87,7 @@ pub(super) async fn nothing_gets_through_at_all(scene: &Scene<'_>) -> anyhow::Re
     );
     ensure!(subject.remaining(&grant).await? > 10_000, "the remaining lease became shorter");
     subject.fails("unknown", Ask::Peek { key: (*key).to_owned() }).await?;
-    subject.fails("unknown", Ask::Release { lock: grant.lock, delete_row: false }).await?;
+    subject.fails("unknown", Ask::Release { lock: grant.lock }).await?;
     ensure!(!native.peek(key).await?.context("there is no row")?.released);
     Ok(())
 }

@@ -41,6 +41,7 @@ pub(crate) async fn both_dialects_are_read_by_us_whichever_we_write(fleet: Fleet
         let tried = ours.try_acquire("k").lease(LONG).await.unwrap();
         assert_eq!(tried.held().unwrap().observation.lease(), LONG);
         peer.release("k", false).await.unwrap().unwrap();
-        granted(&ours, "k", LONG).await.release().delete_row().await.unwrap();
+        granted(&ours, "k", LONG).await.release().await.unwrap();
+        fleet.delete_released("k").await;
     }
 }

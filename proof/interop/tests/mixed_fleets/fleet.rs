@@ -89,6 +89,16 @@ impl Fleet {
         found.send().await.unwrap().item
     }
 
+    /// Deletes a row by hand, unless somebody was granted the lock since it was released.
+    pub(crate) async fn delete_released(&self, key: &str) {
+        let key = AttributeValue::S(key.to_owned());
+        let delete = self.dynamodb.delete_item().table_name(&self.table).key("key", key);
+        if let Err(error) = delete.condition_expression("attribute_exists(isReleased)").send().await {
+            let error = error.into_service_error();
+            assert!(error.is_conditional_check_failed_exception(), "{error}");
+        }
+    }
+
     /// Puts a row that is not a lock record.
     pub(crate) fn put(&self, key: &str) -> PutItemFluentBuilder {
         self.dynamodb.put_item().table_name(&self.table).item("key", AttributeValue::S(key.to_owned()))

@@ -44,7 +44,7 @@ promises! {
     peer_holds::a_peer_that_was_taken_over_can_neither_renew_nor_release_our_lock, with &[Java, Go];
     ours_holds::our_lock_is_refused_to_a_peer_which_reads_its_holder, with &[Java, Go];
     ours_holds::our_renewals_keep_a_waiting_peer_waiting, with &[Java, Go];
-    ours_holds::a_peer_acquires_what_we_released_whether_we_kept_the_row_or_deleted_it, with &[Java, Go];
+    ours_holds::a_peer_acquires_what_we_released_whether_its_row_stayed_or_was_deleted, with &[Java, Go];
     ours_holds::a_peer_takes_over_when_we_die_and_we_learn_that_the_lock_is_lost, with &[Java, Go];
     carried::data_is_carried_both_ways, with &[Java, Go];
     carried::a_peers_own_attributes_outlive_our_grants, with &[Java, Go];

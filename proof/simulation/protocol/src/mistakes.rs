@@ -58,8 +58,6 @@ mistakes! {
     ClaimIgnoresFreeze
     /// A takeover of a version that was seen is granted a frozen lock.
     TakeIgnoresFreeze
-    /// A release that deletes the row deletes the freeze with it.
-    DeleteForgetsFreeze
     /// A delayed freeze or thaw is applied after a newer one.
     FreezeOutOfOrder
     /// A thaw of a lock that is not frozen writes nothing, so that a freeze without a response can still be applied.

@@ -70,9 +70,7 @@ pub(crate) fn mistaken(mut out: Expression, request: &Request) -> Expression {
         | (Mistake::SettleUnconditional, Action::Settle { .. }) => ANY_ROW.clone_into(condition),
         (Mistake::ReleaseOfUnseenVersions, Action::Release { .. }) => change(condition, UP_TO, ANY_STAMP),
         (Mistake::BreakOfAnyVersion, Action::Break { .. }) => change(condition, "recordVersionNumber = :seen", ANY_ROW),
-        (Mistake::ClaimIgnoresFreeze, Action::Claim { .. })
-        | (Mistake::TakeIgnoresFreeze, Action::Take { .. })
-        | (Mistake::DeleteForgetsFreeze, Action::Delete { .. }) => {
+        (Mistake::ClaimIgnoresFreeze, Action::Claim { .. }) | (Mistake::TakeIgnoresFreeze, Action::Take { .. }) => {
             change(condition, NOT_FROZEN_OR_HELD, "");
             change(condition, NOT_FROZEN, "");
         }

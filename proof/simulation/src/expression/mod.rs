@@ -67,15 +67,6 @@ pub fn update(expression: &Expression, row: &mut Option<Item>, key: impl FnOnce(
     })
 }
 
-/// `DeleteItem`. Conditions that hold without a row are not supported, because this project has none.
-pub fn delete(expression: &Expression, row: &mut Option<Item>) -> Outcome {
-    if !holds(expression, row.as_ref()) {
-        return Outcome::Refused;
-    }
-    *row = None;
-    Outcome::Applied(Item::default())
-}
-
 const WRONG_TYPE: &str = "An operand in the update expression has an incorrect data type";
 
 /// A set of numbers. DynamoDB returns its members in no particular order, so they are put into one.

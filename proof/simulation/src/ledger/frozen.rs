@@ -6,8 +6,7 @@ use crate::table::Mark;
 
 impl Ledger {
     /// A freeze or a thaw was applied.
-    pub(super) fn frozen(&mut self, plan: &Plan, written: Written, before: Option<&Mark>, after: Option<&Mark>) {
-        let Some(after) = after else { return };
+    pub(super) fn frozen(&mut self, plan: &Plan, written: Written, before: Option<&Mark>, after: &Mark) {
         if after.frozen {
             self.counts.frozen += 1
         } else {
@@ -41,12 +40,9 @@ impl Ledger {
     }
 
     /// A write of a caller was applied.
-    pub(super) fn stays_as_frozen_as_it_was(&mut self, before: Option<&Mark>, after: Option<&Mark>) {
+    pub(super) fn stays_as_frozen_as_it_was(&mut self, before: Option<&Mark>, after: &Mark) {
         let Some(before) = before else { return };
-        let stays = after.map_or(!before.frozen, |after| {
-            (after.frozen, after.freeze_changed_at) == (before.frozen, before.freeze_changed_at)
-        });
-        if !stays {
+        if (after.frozen, after.freeze_changed_at) != (before.frozen, before.freeze_changed_at) {
             self.violate(Invariant::FreezeStays, format!("{before:?} became {after:?}"));
         }
     }

@@ -238,7 +238,7 @@ impl Ledger {
     }
 
     /// One of our writes was applied.
-    pub(crate) fn applied(&mut self, plan: &Plan, written: Written, before: Option<&Mark>, after: Option<&Mark>) {
+    pub(crate) fn applied(&mut self, plan: &Plan, written: Written, before: Option<&Mark>, after: &Mark) {
         if written.copy {
             self.counts.duplicates += 1;
             let ended = self.current[written.key].is_some_and(|current| self.grants[current].ended);
@@ -248,7 +248,6 @@ impl Ledger {
             return self.frozen(plan, written, before, after);
         }
         self.stays_as_frozen_as_it_was(before, after);
-        let Some(after) = after else { return self.deleted(written, before) };
         let Some(own) = after.own else { return self.settled(written, before, after) };
         // A token that is counted from nonsense is not a token, so no grant may get it.
         let token = after.token.unwrap_or(NONSENSE);
@@ -266,14 +265,14 @@ impl Ledger {
     }
 
     /// Somebody took a ticket, or gave it up.
-    pub(crate) fn in_line(&mut self, before: Option<&Mark>, after: Option<&Mark>) {
-        let expected = before.zip(after).map(|(before, after)| Mark {
+    pub(crate) fn in_line(&mut self, before: Option<&Mark>, after: &Mark) {
+        let expected = before.map(|before| Mark {
             last_ticket: after.last_ticket,
             served_ticket: after.served_ticket,
             left: after.left.clone(),
             ..before.clone()
         });
-        if expected.as_ref() != after {
+        if expected.as_ref() != Some(after) {
             self.violate(Invariant::OwnRowOnly, format!("a place in line made {after:?} of {before:?}"));
         }
     }
@@ -411,15 +410,7 @@ impl Ledger {
         self.grants.push(granted);
     }
 
-    fn deleted(&mut self, written: Written, before: Option<&Mark>) {
-        let Some(before) = before else { return };
-        if !before.released {
-            self.released(written, before, &Mark { released: true, ..before.clone() });
-        }
-        self.current[written.key] = None;
-    }
-
-    /// Somebody deleted the row by hand.
+    /// Somebody else deleted the row.
     pub(crate) fn row_is_gone(&mut self, key: usize) {
         self.counts.rows_deleted += 1;
         if let Some(current) = self.current[key].take() {

@@ -9,20 +9,18 @@ use std::time::Duration;
 impl Me {
     pub(super) async fn release(&self, key: usize, lock: Lock) {
         let (grant, token) = grant_of(&lock.to_saved());
-        let (later, deleting) = {
+        let later = {
             let mut state = self.state();
-            let later = state.plan.one_owner && state.rng.u8(..4) == 0;
-            (later, state.plan.deleting && state.rng.bool())
+            state.plan.one_owner && state.rng.u8(..4) == 0
         };
         let later_of = later.then(|| lock.owner().to_owned());
         self.state().call_begins(self.id, key, CallKind::Release { grant, token, later_of });
         // The guard ends here.
         self.state().processes[self.id].holds = None;
-        let data = self.some_data().filter(|_| !deleting);
+        let data = self.some_data();
         self.wants(data.as_ref());
         let release = lock.release();
         let release = if let Some(data) = data { release.data(data) } else { release };
-        let release = if deleting { release.delete_row() } else { release };
         let release = if later { release.or_later_grant_of_owner() } else { release };
         let answer = self.perhaps(release.into_future()).await;
         self.release_ended(key, grant, token, answer, Some(self.call_limit()));

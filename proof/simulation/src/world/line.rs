@@ -58,8 +58,7 @@ impl State {
     }
 
     /// One of our writes was applied.
-    pub(super) fn is_in_order(&mut self, kind: Kind, written: Written, before: Option<&Mark>, after: Option<&Mark>) {
-        let Some(after) = after else { return self.line_is_over(written.key) };
+    pub(super) fn is_in_order(&mut self, kind: Kind, written: Written, before: Option<&Mark>, after: &Mark) {
         if written.key >= self.lines.len() {
             return;
         }

@@ -283,12 +283,12 @@ impl State {
             let what = "a row that is not a lock record was taken over".to_owned();
             self.ledger.violate(Invariant::UnreadableIsLeft, what);
         }
-        let after = self.mark(key);
-        self.is_in_order(message.request.kind, written, before, after.as_ref());
+        let after = self.mark(key).expect("no request of ours deletes a row");
+        self.is_in_order(message.request.kind, written, before, &after);
         if matches!(message.request.kind, Kind::Join | Kind::Leave) {
-            self.ledger.in_line(before, after.as_ref());
+            self.ledger.in_line(before, &after);
         } else {
-            self.ledger.applied(&self.plan, written, before, after.as_ref());
+            self.ledger.applied(&self.plan, written, before, &after);
         }
     }
 
@@ -444,6 +444,7 @@ impl State {
                 What::Update { set, .. } if set.iter().any(|(name, _)| *name == RELEASED) => {
                     self.ledger.released_by_peer(key)
                 }
+                What::Delete { .. } => self.ledger.row_is_gone(key),
                 _ => {}
             }
         }

@@ -33,7 +33,6 @@ impl Operation {
             Action::Thaw { .. } => "thaw",
             Action::Settle { outcome: StoredOutcome::Done(_), .. } => "complete",
             Action::Settle { outcome: StoredOutcome::Failed(_), .. } => "fail",
-            Action::Delete { .. } => "delete",
             Action::Fence { .. } => "fence",
         };
         if self.request.transaction.is_some() { format!("transaction with {action}:") } else { format!("{action}:") }
@@ -150,7 +149,7 @@ impl Sequence {
                 keep,
                 returns_row: rng.bool(),
             },
-            11..13 => Action::Fence { grant: current.grant, token },
+            11..14 => Action::Fence { grant: current.grant, token },
             15 => Action::Break {
                 version: seen.is_none().then(|| "of the break".to_owned()),
                 seen: seen.unwrap_or_else(|| "a peer's".to_owned()),
@@ -178,7 +177,6 @@ impl Sequence {
                 let served = text(row, "servedTicket").and_then(|served| served.parse().ok()).unwrap_or(0);
                 Action::Leave { ticket: served + u64::from(rng.u8(..4) > 0) }
             }
-            13 => Action::Delete { scope: scope(seen, current, token, rng) },
             _ => Action::Claim {
                 grant: self.grant(rng),
                 trusted: rng.bool().then(|| rng.u64(1000..1010)),
