@@ -113,8 +113,8 @@ pub use crate::{
     lock::set::acquire::{AcquireAll, AcquireAllRequest, TryAcquireAll, TryAcquiredAll},
     lock::set::in_order::AcquireInOrder,
     lock::set::release::{ReleaseAll, ReleaseAllOutcome},
-    lock::set::resume::{ReclaimAll, ResumeAll, Resuming, SavedLockChain, SavedLockSet, SavedLocks, SavedLocksRequest},
-    lock::set::{HeldLocks, InOrder, LockChain, LockSet, MAX_LOCKS, Together},
+    lock::set::resume::{ReclaimAll, ResumeAll, Resuming, SavedLockSet, SavedLocksRequest},
+    lock::set::{LockSet, MAX_LOCKS},
     lock::watch::LockWatch,
 };
 

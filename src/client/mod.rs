@@ -15,10 +15,10 @@ use crate::lock::guard::Lock;
 use crate::lock::permit::{AcquirePermit, PermitRequest, Semaphore, TryAcquirePermit};
 use crate::lock::release::{Release, ReleaseWorkflow};
 use crate::lock::resume::Resume;
+use crate::lock::set::LockSet;
 use crate::lock::set::acquire::{AcquireAll, AcquireAllRequest, TryAcquireAll};
 use crate::lock::set::release::ReleaseAll;
-use crate::lock::set::resume::{ReclaimAll, ResumeAll, SavedLockChain, SavedLockSet};
-use crate::lock::set::{InOrder, LockSet, Together};
+use crate::lock::set::resume::{ReclaimAll, ResumeAll, SavedLockSet, SavedLocksRequest};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock_protocol::{LockKey, Places, SavedLock};
 use std::sync::Arc;
@@ -334,28 +334,20 @@ impl LockClient {
         self.acquire_all(keys).within(budget).run(work).await
     }
 
-    /// Continues to hold a [saved set](crate::HeldLocks::save), with the same grant and fencing token.
+    /// Continues to hold a [saved set](LockSet::save), with the same grants and fencing tokens.
     ///
     /// # Errors
     /// Returns the errors of [`resume`](LockClient::resume). When one lock is lost, it releases the others and returns
-    /// `Lost`. After any other error the saved set still represents the locks. Returns `InvalidRequest` for locks that were
-    /// not acquired together.
+    /// `Lost`. After any other error the saved set still represents the locks. Returns `InvalidRequest` for locks of several
+    /// owners or workflows.
     ///
     /// # Requests and IAM actions
-    /// It sends one write for each lock (`dynamodb:UpdateItem`), as [`checkpoint`](crate::HeldLocks::checkpoint) does.
+    /// It sends one write for each lock (`dynamodb:UpdateItem`), as [`checkpoint`](LockSet::checkpoint) does.
     ///
     /// # Cancel safety
     /// It is cancel safe, because the saved set still represents the locks.
-    pub fn resume_all(&self, saved: SavedLockSet) -> ResumeAll<'_, Together> {
-        ResumeAll::of_set(&self.engine, saved)
-    }
-
-    /// Continues to hold a saved [chain](crate::LockChain), as [`resume_all`](LockClient::resume_all) does with a set.
-    ///
-    /// # Errors, requests, IAM actions and cancel safety
-    /// They are those of [`resume_all`](LockClient::resume_all).
-    pub fn resume_chain(&self, saved: SavedLockChain) -> ResumeAll<'_, InOrder> {
-        ResumeAll::of_chain(&self.engine, saved)
+    pub fn resume_all(&self, saved: SavedLockSet) -> ResumeAll<'_> {
+        SavedLocksRequest::new(&self.engine, saved)
     }
 
     /// Releases the locks of a saved set, as [`release`](LockClient::release) does with one lock.
@@ -380,7 +372,7 @@ impl LockClient {
     /// # Cancel safety
     /// If the future is dropped, all locks may have been taken, or none.
     pub fn reclaim_all(&self, saved: SavedLockSet) -> ReclaimAll<'_> {
-        ReclaimAll::of_set(&self.engine, saved)
+        SavedLocksRequest::new(&self.engine, saved)
     }
 
     /// A semaphore: at most this many callers at once. Each of its places is an ordinary lock, with a lease and a fencing

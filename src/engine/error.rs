@@ -559,11 +559,7 @@ impl Error {
         self
     }
 
-    pub(crate) fn lost(key: &LockKey) -> Self {
-        Self::of_failure(Failure::Lost, Operation::Renew, key, None)
-    }
-
-    pub(crate) fn lost_locks(keys: &[&LockKey]) -> Self {
+    pub(crate) fn lost(keys: &[&LockKey]) -> Self {
         Self::of_failed_locks(Failure::Lost, Operation::Renew, keys, None)
     }
 

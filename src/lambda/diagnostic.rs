@@ -113,7 +113,7 @@ mod tests {
         };
         for (error, name) in [
             (Error::from_held(&key, held), "LockHeld"),
-            (Error::lost(&key), "LockLost"),
+            (Error::lost(&[&key]), "LockLost"),
             (failed(Failure::OutcomeUnknown), "LockUnknown"),
             (failed(Failure::Throttled), "LockUnknown"),
             (Error::out_of_time(&[&key], "budget", Duration::ZERO, Duration::ZERO), "LockUnknown"),
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_lock_error_in_a_box_keeps_its_name_however_deep_it_lies() {
-        let lost = || Error::lost(&LockKey::from("k"));
+        let lost = || Error::lost(&[&LockKey::from("k")]);
         let sentence = lost().to_string();
         let boxed: lambda_runtime::Error = lost().into();
         let twice: lambda_runtime::Error = Box::new(Around("no bill", Box::new(Around("no page", lost().into()))));
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_sentence_that_quotes_the_lock_s_does_not_say_it_twice() {
-        let lost = Error::lost(&LockKey::from("k"));
+        let lost = Error::lost(&[&LockKey::from("k")]);
         let sentence = format!("no bill: {lost}");
         let quotes: lambda_runtime::Error = Box::new(Around(String::leak(sentence.clone()), lost.into()));
         assert_eq!(diagnostic(quotes).error_message, sentence);

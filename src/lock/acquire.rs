@@ -1,11 +1,11 @@
 //! Acquire, try-acquire and reclaim: the options of the caller, and what the result means.
 
 use super::guard::Lock;
-use super::validity::Validity;
+use super::held::Guard;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::{Deadline, lease_policy};
-use crate::engine::error::{BoxError, Error, Held};
+use crate::engine::error::{Error, Held};
 use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{
     self as protocol, AcquireOptions, Acquired, Attribute, AttributesChange, DataChange, Failure, Holding, Invalid,
@@ -268,11 +268,9 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         renew_first: bool,
         span: &Span,
     ) -> Result<Lock, Error> {
-        let lock = Lock::granted(self.engine.clone(), holding, self.budget.take(), data);
-        if !renew_first {
-            return Ok(lock);
-        }
-        lock.renewed_or_released().instrument(span.clone()).await
+        let Lock { held } = Lock::granted(self.engine.clone(), holding, self.budget.take(), data);
+        let held = if renew_first { held.renewed_or_released().instrument(span.clone()).await? } else { held };
+        Ok(Lock { held })
     }
 
     pub(super) async fn acquire(
@@ -470,12 +468,7 @@ where
         F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
         E: From<Error>,
     {
-        let mut lock = self.await?;
-        let validity = lock.validity();
-        match validity.run(work(&mut lock)).await {
-            Some(result) => lock.end_work(result).await,
-            None => Err(lock.cut_short().await.into()),
-        }
+        run(self.await?, work).await
     }
 }
 
@@ -501,7 +494,7 @@ where
     {
         let mut lock = self.request.await?;
         let result = work(&mut lock).await;
-        lock.end_work(result).await
+        lock.into_held().end_work(result).await
     }
 }
 
@@ -543,22 +536,18 @@ impl<Mode> fmt::Debug for AcquireRequest<'_, Mode> {
     }
 }
 
-impl Lock {
-    /// Renews a grant before anybody works with it. It is used for a grant that was found late, when half of its lease
-    /// had passed already. A call that fails releases the lock if it can. A call that lost the lock meanwhile never
-    /// held it for its caller, who has nothing to stop and may call again.
-    pub(crate) async fn renewed_or_released(mut self) -> Result<Self, Error> {
-        let Err(error) = self.checkpoint().await else { return Ok(self) };
-        let key = self.key().clone();
-        let left = self.finish().await;
-        Err(may_hold(&[&key], error).and_holds_only(left.as_ref().as_slice()))
+/// Runs the work as long as the locks are ours, and releases them.
+pub(super) async fn run<G, T, E, F>(mut guard: G, work: F) -> Result<T, E>
+where
+    G: Guard,
+    F: AsyncFnOnce(&mut G) -> Result<T, E>,
+    E: From<Error>,
+{
+    let validity = guard.held().validity();
+    match validity.run(work(&mut guard)).await {
+        Some(result) => guard.into_held().end_work(result).await,
+        None => Err(guard.into_held().cut_short().await.into()),
     }
-}
-
-/// The error of an acquire whose grants may stay behind, although nobody will work with them.
-pub(super) fn may_hold(keys: &[&LockKey], cause: Error) -> Error {
-    let cause: BoxError = Box::new(cause);
-    Error::of_failed_locks(Failure::OutcomeUnknown, Operation::Acquire, keys, cause)
 }
 
 /// A reclaim keeps the owner and the workflow of its grant, and does not use an observation of another holder. It has

@@ -1,6 +1,7 @@
 //! Commit: applies the caller's writes and the lock's own write in one transaction.
 
 use super::guard::Lock;
+use super::held::{HeldLocks, Hold};
 use crate::engine::Engine;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
@@ -10,13 +11,12 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 #[cfg(feature = "once")]
 use lambda_lock_protocol::StoredOutcome;
 use lambda_lock_protocol::{
-    self as protocol, Action, DataChange, FailedCommit, Failure, Holding, Invalid, LockKey, Named, Operation,
-    PendingCommit, Request,
+    self as protocol, Action, DataChange, FailedCommit, Failure, Holding, Invalid, Locks, Operation, PendingCommit,
+    Request, Settings,
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use tracing::Span;
 use tracing::field::Empty;
 
 /// The outcome of a commit whose response was lost, see [`Lock::resolve_commit`].
@@ -75,55 +75,140 @@ impl<L> CommitRequest<L> {
     }
 }
 
-impl Commit<'_> {
-    async fn commit(self) -> Result<(), Error> {
-        let Self { lock, writes, data } = self;
-        lock.check_commit(&writes, &data)?;
-        let lease = LeasePolicy::up_to(lock.hold.holding.lease.duration(), lock.budget.as_ref());
-        let deadline = lock.engine.deadline_of_transaction(lease, lock.budget.as_ref());
-        let span = span(lock.key(), &writes);
-        let mut port = EnginePort::with_writes(&lock.engine, &deadline, &span, &writes);
-        let committed = protocol::commit(&mut port, lock.engine.settings(), &mut [&mut lock.hold.holding], data).await;
-        match &committed {
-            Ok(()) => lock.set_valid(),
-            Err(failed) if failed.failure == Failure::Lost => {}
-            Err(_) => lock.passes_on_its_end(),
+impl HeldLocks {
+    /// Applies the writes and renews all locks in one transaction.
+    pub(super) async fn commit(&mut self, writes: &[TransactWriteItem], data: DataChange) -> Result<(), Error> {
+        self.check_commit(writes, &data)?;
+        // No renewal shortens a lease, so each lock keeps its own.
+        let lease = self.holds().map(|hold| hold.holding.lease.duration()).min().unwrap_or_default();
+        let lease = LeasePolicy::up_to(lease, self.budget.as_ref());
+        let committed = self.transact(writes, lease, Operation::Commit, async |port, settings, holdings| {
+            protocol::commit(port, settings, holdings, data).await
+        });
+        let committed = committed.await;
+        for hold in self.holds() {
+            match committed {
+                Ok(()) => hold.set_valid(),
+                Err(_) if hold.is_lost() => {}
+                Err(_) => hold.passes_on_its_end(self.engine.clock()),
+            }
         }
-        ended(lock, port, committed, Operation::Commit)
+        self.unless_lost(committed).await
     }
-}
 
-impl CommitAndRelease {
-    async fn commit_and_release(self) -> Result<(), Error> {
-        let Self { mut lock, writes, data } = self;
-        let committed = match lock.check_commit(&writes, &data) {
-            Ok(()) => release_with(&mut lock, data, &writes).await,
+    /// Applies the writes and releases all locks in one transaction, and ends the guard.
+    pub(super) async fn commit_and_release(
+        mut self,
+        writes: &[TransactWriteItem],
+        data: DataChange,
+    ) -> Result<(), Error> {
+        let committed = match self.check_commit(writes, &data) {
+            Ok(()) => self.release_with(writes, data).await,
             Err(error) => Err(error),
         };
-        end_guard(lock, committed).await
+        self.end_guard(committed).await
     }
-}
 
-/// Ends the guard after a transaction that ends its grant.
-async fn end_guard(lock: Lock, committed: Result<(), Error>) -> Result<(), Error> {
-    let Err(error) = committed else {
-        lock.abandon();
-        return Ok(());
-    };
-    // This is also done when the outcome is unknown: a released row refuses a transaction that may still arrive.
-    let left = lock.finish().await;
-    Err(error.and_holds_only(left.as_ref().as_slice()))
-}
+    async fn release_with(&mut self, writes: &[TransactWriteItem], data: DataChange) -> Result<(), Error> {
+        // From the first request on, the locks may be free.
+        self.abandon();
+        let operation = Operation::CommitAndRelease;
+        let released = self.transact(writes, LeasePolicy::None, operation, async |port, settings, holdings| {
+            protocol::commit_and_release(port, settings, holdings, data).await
+        });
+        released.await
+    }
 
-async fn release_with(lock: &mut Lock, data: DataChange, writes: &[TransactWriteItem]) -> Result<(), Error> {
-    // From the first request on, the lock may be free.
-    lock.abandon();
-    let deadline = lock.engine.deadline_of_transaction(LeasePolicy::None, lock.budget.as_ref());
-    let span = span(lock.key(), writes);
-    let mut port = EnginePort::with_writes(&lock.engine, &deadline, &span, writes);
-    let holdings: &mut [&mut Holding] = &mut [&mut lock.hold.holding];
-    let committed = protocol::commit_and_release(&mut port, lock.engine.settings(), holdings, data).await;
-    ended(lock, port, committed, Operation::CommitAndRelease)
+    /// Sends a transaction of the writes and the locks. Notes which of the locks it has found lost.
+    async fn transact(
+        &mut self,
+        writes: &[TransactWriteItem],
+        lease: LeasePolicy,
+        operation: Operation,
+        send: impl AsyncFnOnce(&mut EnginePort<'_>, &Settings, &mut [&mut Holding]) -> Result<(), FailedCommit>,
+    ) -> Result<(), Error> {
+        let engine = self.engine.clone();
+        let deadline = engine.deadline_of_transaction(lease, self.budget.as_ref());
+        let key = self.first.key().clone();
+        let span = tracing::info_span!(
+            "lock_commit", %key, writes = writes.len(), attempts = Empty, waited_ms = Empty, outcome = Empty
+        );
+        let mut port = EnginePort::with_writes(&engine, &deadline, &span, writes);
+        let mut holdings: Vec<&mut Holding> = self.holds_mut().map(|hold| &mut hold.holding).collect();
+        let committed = send(&mut port, engine.settings(), &mut holdings).await;
+        let (cause, report) = port.end();
+        let committed = committed.map_err(|FailedCommit { failure, lost }| {
+            for (_, hold) in self.holds().enumerate().filter(|(index, _)| lost.contains(index)) {
+                hold.lose();
+                tracing::warn!(key = %hold.key(), "the lock was lost; the transaction was not applied");
+            }
+            match failure {
+                Failure::Lost => self.lost_error(),
+                failure => Error::of_failed_locks(failure, operation, &self.named(), cause),
+            }
+        });
+        match &committed {
+            Ok(()) => report.ended("commit", &key, "committed"),
+            Err(error) => report.failed("commit", &key, error),
+        }
+        committed
+    }
+
+    /// Ends the guard after a transaction that ends its grants.
+    async fn end_guard(mut self, ended: Result<(), Error>) -> Result<(), Error> {
+        let Err(error) = ended else {
+            self.abandon();
+            return Ok(());
+        };
+        // This is also done when the outcome is unknown: a released row refuses a transaction that may still arrive.
+        Err(error.and_holds_only(&self.give_back().await))
+    }
+
+    fn check_commit(&self, writes: &[TransactWriteItem], data: &DataChange) -> Result<(), Error> {
+        self.check_not_lost()?;
+        if self.holds().any(|hold| hold.holding.pending.is_some()) {
+            return Err(Invalid::new(format!(
+                "the outcome of the last commit under {} is unknown: ask resolve_commit first, so that its writes are \
+                 not applied twice",
+                Locks(&self.named())
+            ))
+            .into());
+        }
+        let Holding { key, owner, .. } = &self.first.holding;
+        self.engine.settings().check_write(key, owner, None, data)?;
+        Ok(transaction::check(&self.engine, &self.named(), writes)?)
+    }
+
+    /// Finds out whether the last commit was applied, if its response was lost. Any one row shows it for all, also when another
+    /// lock is lost.
+    pub(super) async fn resolve_commit(&mut self) -> Result<CommitOutcome, Error> {
+        let is_sent = |hold: &Hold| matches!(hold.holding.pending, Some(PendingCommit::Sent(_)));
+        let seen = if self.holds().any(is_sent) { self.checkpoint().await } else { Ok(()) };
+        let pending: Vec<_> = self.holds().filter_map(|hold| hold.holding.pending).collect();
+        let outcome = if pending.contains(&PendingCommit::Applied) {
+            CommitOutcome::Applied
+        } else if pending.contains(&PendingCommit::NotApplied) {
+            CommitOutcome::NotApplied
+        } else {
+            seen?;
+            if pending.is_empty() {
+                return Err(Invalid::new(format!(
+                    "no commit under {} is of unknown outcome: there is nothing to resolve",
+                    Locks(&self.named())
+                ))
+                .into());
+            }
+            CommitOutcome::Indeterminate
+        };
+        self.holds_mut().for_each(|hold| hold.holding.pending = None);
+        Ok(outcome)
+    }
+
+    /// Returns a fence of each lock, for a transaction of the caller's own.
+    pub(super) fn condition_checks(&self) -> Result<Vec<TransactWriteItem>, Error> {
+        self.check_not_lost()?;
+        self.holds().map(|hold| fence(&self.engine, &hold.holding)).collect()
+    }
 }
 
 /// Stores the outcome of idempotent work, with the caller's writes if there are any. This ends the grant of its lock.
@@ -134,25 +219,24 @@ pub(crate) async fn settle(
     writes: Vec<TransactWriteItem>,
 ) -> Result<(), Error> {
     let settled = match outcome {
-        Ok(outcome) => settle_with(&mut lock, outcome, &writes).await,
+        Ok(outcome) => settle_with(&mut lock.held, outcome, &writes).await,
         Err(invalid) => Err(invalid.into()),
     };
-    end_guard(lock, settled).await
+    lock.held.end_guard(settled).await
 }
 
 #[cfg(feature = "once")]
-async fn settle_with(lock: &mut Lock, result: StoredOutcome, writes: &[TransactWriteItem]) -> Result<(), Error> {
-    let key = lock.key().clone();
-    lock.engine.settings().check_outcome(&key, lock.owner(), &result)?;
-    lock.check_commit(writes, &DataChange::Remove)?;
+async fn settle_with(held: &mut HeldLocks, outcome: StoredOutcome, writes: &[TransactWriteItem]) -> Result<(), Error> {
+    let Holding { key, owner, .. } = &held.first.holding;
+    held.engine.settings().check_outcome(key, owner, &outcome)?;
+    held.check_commit(writes, &DataChange::Remove)?;
     // From the first request on, the record may be settled.
-    lock.abandon();
-    let deadline = lock.engine.deadline_of_transaction(LeasePolicy::None, lock.budget.as_ref());
-    let span = span(&key, writes);
-    let mut port = EnginePort::with_writes(&lock.engine, &deadline, &span, writes);
-    let (holding, alone) = (&mut lock.hold.holding, writes.is_empty());
-    let settled = protocol::settle(&mut port, lock.engine.settings(), holding, result, alone).await;
-    ended(lock, port, settled, Operation::Settle)
+    held.abandon();
+    let alone = writes.is_empty();
+    let settled = held.transact(writes, LeasePolicy::None, Operation::Settle, async |port, settings, holdings| {
+        protocol::settle(port, settings, holdings[0], outcome, alone).await
+    });
+    settled.await
 }
 
 impl<'a> IntoFuture for CommitRequest<&'a mut Lock> {
@@ -160,7 +244,7 @@ impl<'a> IntoFuture for CommitRequest<&'a mut Lock> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.commit())
+        Box::pin(async move { self.lock.held.commit(&self.writes, self.data).await })
     }
 }
 
@@ -169,7 +253,7 @@ impl IntoFuture for CommitRequest<Lock> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.commit_and_release())
+        Box::pin(async move { self.lock.held.commit_and_release(&self.writes, self.data).await })
     }
 }
 
@@ -205,10 +289,8 @@ impl Lock {
     /// # IAM actions
     /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table, and the actions of its other items.
     pub fn condition_check(&self) -> Result<TransactWriteItem, Error> {
-        if self.is_lost() {
-            return Err(Error::lost(self.key()));
-        }
-        fence(&self.engine, &self.hold.holding)
+        self.held.check_not_lost()?;
+        fence(&self.held.engine, &self.held.first.holding)
     }
 
     /// Applies your writes and renews the lock in one transaction. Everything is applied while the lock is ours, or
@@ -286,23 +368,6 @@ impl Lock {
         CommitAndRelease::new(self, writes)
     }
 
-    fn check_commit(&self, writes: &[TransactWriteItem], data: &DataChange) -> Result<(), Error> {
-        if self.is_lost() {
-            return Err(Error::lost(self.key()));
-        }
-        if self.hold.holding.pending.is_some() {
-            return Err(Invalid::new(format!(
-                "the outcome of the last commit under the lock {} is unknown: ask resolve_commit first, so that its \
-                 writes are not applied twice",
-                Named(self.key())
-            ))
-            .into());
-        }
-        self.engine.settings().check_write(self.key(), self.owner(), None, data)?;
-        transaction::check(&self.engine, &[self.key()], writes)?;
-        Ok(())
-    }
-
     /// Finds out whether the last [`commit`](Lock::commit) was applied, if its response was lost.
     ///
     /// It renews the lock. The version that the renewal replaces shows whether the commit was applied. A transaction
@@ -319,39 +384,6 @@ impl Lock {
     /// # Cancel safety
     /// It is cancel safe: call it again.
     pub async fn resolve_commit(&mut self) -> Result<CommitOutcome, Error> {
-        if let Some(PendingCommit::Sent(_)) = self.hold.holding.pending {
-            self.checkpoint().await?;
-        }
-        match self.hold.holding.pending.take() {
-            Some(PendingCommit::Applied) => Ok(CommitOutcome::Applied),
-            Some(PendingCommit::NotApplied) => Ok(CommitOutcome::NotApplied),
-            Some(PendingCommit::Sent(_) | PendingCommit::Untold) => Ok(CommitOutcome::Indeterminate),
-            None => Err(Invalid::new(format!(
-                "no commit under the lock {} is of unknown outcome: there is nothing to resolve",
-                Named(self.key())
-            ))
-            .into()),
-        }
+        self.held.resolve_commit().await
     }
-}
-
-pub(super) fn span(key: &LockKey, writes: &[TransactWriteItem]) -> Span {
-    tracing::info_span!(
-        "lock_commit", %key, writes = writes.len(), attempts = Empty, waited_ms = Empty, outcome = Empty
-    )
-}
-
-/// Reports the end of a transaction. Marks the lock as lost where it is.
-fn ended(
-    lock: &Lock,
-    port: EnginePort<'_>,
-    committed: Result<(), FailedCommit>,
-    operation: Operation,
-) -> Result<(), Error> {
-    let committed = committed.map_err(|failed| failed.failure);
-    if committed == Err(Failure::Lost) {
-        lock.lose();
-        tracing::warn!(key = %lock.key(), "the lock was lost; the transaction was not applied");
-    }
-    port.ended("commit", (operation, lock.key()), committed, |()| "committed")
 }

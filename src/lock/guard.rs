@@ -1,12 +1,11 @@
-//! The guard: a held lock, and for how long the caller may rely on it. Each operation on it has a file of its own.
+//! The guard of one held lock, as the caller has it.
 
-use super::validity::{SharedValidity, Standing, Validity};
+use super::held::{Guard, HeldLocks, Hold};
 use super::watch::LockWatch;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::clock::SharedClock;
 use crate::engine::error::Error;
-use lambda_lock_protocol::{Holding, Instants, LockKey, SavedLock, from_epoch_millis};
+use lambda_lock_protocol::{Holding, LockKey, SavedLock, from_epoch_millis};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -24,24 +23,17 @@ use std::time::{Duration, SystemTime};
 /// [`LockClient::with_lock`](crate::LockClient::with_lock) releases the lock on success and on error alike.
 #[must_use = "a lock that is dropped stays taken until its lease ends: release it, or use `with_lock`"]
 pub struct Lock {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) hold: Hold,
-    pub(crate) budget: Option<Budget>,
-    pub(super) last_renewal: Option<LastRenewal>,
-    data: Option<Vec<u8>>,
+    pub(crate) held: HeldLocks,
 }
 
-/// The last renewal of a lock, which may also have been dropped before it ended.
-pub(super) struct LastRenewal {
-    /// When it began, or failed.
-    pub(super) at: Instants,
-    pub(super) has_failed: bool,
-}
+impl Guard for Lock {
+    fn held(&self) -> &HeldLocks {
+        &self.held
+    }
 
-/// The part of the guard that it passes on to its release. Logs a warning when it is dropped before that.
-pub(crate) struct Hold {
-    pub(crate) holding: Holding,
-    pub(crate) validity: SharedValidity,
+    fn into_held(self) -> HeldLocks {
+        self.held
+    }
 }
 
 impl Lock {
@@ -51,18 +43,26 @@ impl Lock {
         budget: Option<Budget>,
         data: Option<Vec<u8>>,
     ) -> Self {
-        let validity = SharedValidity::new(engine.clock().clone(), Standing::Valid(holding.validity));
-        Self { engine, hold: Hold { holding, validity }, budget, last_renewal: None, data }
+        let hold = Hold::granted(engine.clock(), holding, data);
+        Self { held: HeldLocks::one(engine, budget, hold) }
+    }
+
+    fn hold(&self) -> &Hold {
+        &self.held.first
+    }
+
+    fn holding(&self) -> &Holding {
+        &self.hold().holding
     }
 
     /// The key of the lock.
     pub fn key(&self) -> &LockKey {
-        &self.hold.holding.key
+        &self.holding().key
     }
 
     /// The owner that holds the lock. It is the name of this caller.
     pub fn owner(&self) -> &str {
-        &self.hold.holding.owner
+        &self.holding().owner
     }
 
     /// The fencing token. It is larger than that of every earlier grant of this key.
@@ -73,30 +73,30 @@ impl Lock {
     ///
     /// It is not an idempotency key: a caller that does the same work again has a larger token.
     pub fn fencing_token(&self) -> u64 {
-        self.hold.holding.token
+        self.holding().token
     }
 
     /// The payload that the lock's row had when it was acquired. The last holder left it, or it was given with
     /// [`data`](crate::Acquire::data). `None` after [`resume`](crate::LockClient::resume).
     pub fn data(&self) -> Option<&[u8]> {
-        self.data.as_deref()
+        self.hold().data.as_deref()
     }
 
     /// Returns the rest of the lease, by the clock that shows less time left. Returns zero once this guard found that
     /// the lease had ended, until a checkpoint succeeds. Returns zero when the lock is lost. Sends no request.
     pub fn remaining(&self) -> Duration {
-        self.hold.validity.remaining()
+        self.held.remaining()
     }
 
     /// Returns a handle that tells other code how long this lock is ours, and that wakes it before the lease ends. Code
     /// inside [`keep_alive`](Lock::keep_alive) can use it, where the guard itself is lent. Sends no request.
     pub fn watch(&self) -> LockWatch {
-        LockWatch::new(self.hold.validity.clone(), self.fencing_token())
+        LockWatch::new(self.hold().validity.clone(), self.fencing_token())
     }
 
     /// When the lease ends by our wall clock, as the row shows it to other callers.
     pub fn lease_ends_at(&self) -> Option<SystemTime> {
-        from_epoch_millis(self.hold.holding.ends_at_ms)
+        from_epoch_millis(self.holding().ends_at_ms)
     }
 
     /// Refuses a step that the lease cannot cover. Sends no request.
@@ -116,38 +116,7 @@ impl Lock {
     /// # Errors
     /// Returns [`OutOfTime`](crate::ErrorKind::OutOfTime). Call checkpoint first, or leave the step to another caller.
     pub fn ensure_remaining(&self, step: Duration) -> Result<(), Error> {
-        let remaining = self.remaining();
-        if remaining.is_zero() || remaining < step {
-            return Err(Error::out_of_time(&[self.key()], "lease", step, remaining));
-        }
-        Ok(())
-    }
-
-    /// Returns the validity for the code that polls the work, because the guard is lent to the work meanwhile.
-    pub(crate) fn validity(&self) -> SharedValidity {
-        self.hold.validity.clone()
-    }
-
-    /// Whether a response showed that the lock is lost.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.hold.validity.standing() == Standing::Lost
-    }
-
-    /// A response showed that the lock is ours, for as long as the holding says.
-    pub(crate) fn set_valid(&self) {
-        self.hold.validity.set(Standing::Valid(self.hold.holding.validity));
-    }
-
-    /// A response showed that the lock is lost.
-    pub(crate) fn lose(&self) {
-        self.hold.validity.set(Standing::Lost);
-    }
-
-    /// Passes on that a call has found that the lease is over, although the outcome of the call itself is another one.
-    pub(crate) fn passes_on_its_end(&self) {
-        if self.hold.holding.validity.remaining(self.engine.clock().now()).is_zero() {
-            self.hold.validity.set(Standing::Expired);
-        }
+        self.held.ensure_remaining(step)
     }
 
     /// Saves the lock as data. The next function or state can [resume](crate::LockClient::resume),
@@ -171,39 +140,13 @@ impl Lock {
     /// # }
     /// ```
     pub fn save(self) -> SavedLock {
-        self.abandon();
-        SavedLock::of(&self.hold.holding)
+        self.held.abandon();
+        self.to_saved()
     }
 
     /// Returns a copy of the lock as data, and this guard stays valid. Both hold the lock as one holder.
     pub fn to_saved(&self) -> SavedLock {
-        SavedLock::of(&self.hold.holding)
-    }
-
-    /// Ends the guard without a release. A lock that is lost stays so.
-    pub(crate) fn abandon(&self) {
-        if !self.is_lost() {
-            self.hold.validity.set(Standing::Over);
-        }
-    }
-}
-
-impl Hold {
-    /// Makes a `Hold` for the release of a lock that no guard holds.
-    pub(crate) fn of_nobody(clock: SharedClock, holding: Holding) -> Self {
-        Self { holding, validity: SharedValidity::new(clock, Standing::Over) }
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        if matches!(self.validity.standing(), Standing::Valid(_) | Standing::Expired) {
-            let Holding { key, token, ends_at_ms, .. } = &self.holding;
-            tracing::warn!(
-                %key, token, taken_until_epoch_millis = ends_at_ms,
-                "a lock was dropped without being released: it stays taken until its lease ends"
-            );
-        }
+        SavedLock::of(self.holding())
     }
 }
 
@@ -211,9 +154,9 @@ impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Leaves out the payload, because it is the caller's data and does not belong in logs.
         f.debug_struct("Lock")
-            .field("key", &self.hold.holding.key)
-            .field("owner", &self.hold.holding.owner)
-            .field("fencing_token", &self.hold.holding.token)
+            .field("key", self.key())
+            .field("owner", &self.owner())
+            .field("fencing_token", &self.fencing_token())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }

@@ -1,10 +1,12 @@
 //! The guard of a held lock, and the operations on a lock. Each operation has a file of its own.
 
 pub(crate) mod acquire;
+mod at_once;
 pub(crate) mod break_lock;
 pub(crate) mod commit;
 pub(crate) mod freeze;
 pub(crate) mod guard;
+pub(crate) mod held;
 pub(crate) mod list;
 pub(crate) mod peek;
 pub(crate) mod permit;

@@ -1,11 +1,11 @@
 //! Permits: one of several places, each of which is a lock.
 
-use super::acquire::{AcquireRequest, Trying, Waiting};
+use super::acquire::{AcquireRequest, Trying, Waiting, run};
 use super::guard::Lock;
+use super::held::{Guard, HeldLocks};
 use super::peek::PeekedLock;
 use super::release::{Release, ReleaseOutcome, ReleaseWorkflow};
 use super::set::acquire::check_distinct;
-use super::validity::Validity;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::LeasePolicy;
@@ -91,12 +91,28 @@ impl Permit {
         self.lock
     }
 
+    /// The next permit of this client tries this place first.
+    fn gives_back_place(&self) {
+        if let Some(name) = &self.name {
+            self.lock.held.engine.given_back().push(name, self.place);
+        }
+    }
+
     /// Releases the place, as [`Lock::release`] does. The next permit of this client tries this place first.
     pub fn release(self) -> Release {
-        if let Some(name) = &self.name {
-            self.lock.engine.given_back().push(name, self.place);
-        }
+        self.gives_back_place();
         self.lock.release()
+    }
+}
+
+impl Guard for Permit {
+    fn held(&self) -> &HeldLocks {
+        &self.lock.held
+    }
+
+    fn into_held(self) -> HeldLocks {
+        self.gives_back_place();
+        self.lock.held
     }
 }
 
@@ -378,16 +394,7 @@ impl AcquirePermit<'_> {
         F: AsyncFnOnce(&mut Permit) -> Result<T, E>,
         E: From<Error>,
     {
-        let mut permit = self.await?;
-        let validity = permit.validity();
-        let worked = validity.run(work(&mut permit)).await;
-        if let Some(name) = &permit.name {
-            permit.engine.given_back().push(name, permit.place);
-        }
-        match worked {
-            Some(result) => permit.into_lock().end_work(result).await,
-            None => Err(permit.into_lock().cut_short().await.into()),
-        }
+        run(self.await?, work).await
     }
 }
 

@@ -1,15 +1,18 @@
 //! Release: ends a grant, from its guard, from a saved lock, or for a workflow that ended.
 
-use super::guard::{Hold, Lock};
+use super::at_once::{Task, at_once};
+use super::guard::Lock;
+use super::held::{HeldLocks, Hold};
 use super::validity::Standing;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::{Deadline, LeasePolicy};
-use crate::engine::error::Error;
+use crate::engine::error::{BoxError, Error};
 use crate::engine::port::EnginePort;
 use crate::engine::report;
 use lambda_lock_protocol::{
-    self as protocol, DataChange, Invalid, LockKey, Operation, ReleaseOptions, Released, SavedLock, millis_rounded_up,
+    self as protocol, DataChange, Failure, Invalid, LockKey, Operation, ReleaseOptions, Released, SavedLock,
+    millis_rounded_up,
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -34,8 +37,19 @@ impl Lock {
     /// # }
     /// ```
     pub fn release(self) -> Release {
+        self.held.abandon();
+        let HeldLocks { engine, budget, first, .. } = self.held;
+        Release::of_hold(engine, first, budget)
+    }
+}
+
+impl HeldLocks {
+    /// The releases of all locks. From here on the guard is over, whatever the responses are.
+    pub(super) fn releases(self) -> Vec<(LockKey, Release)> {
         self.abandon();
-        Release::of_hold(self.engine, self.hold, self.budget)
+        let (engine, budget) = (self.engine.clone(), self.budget.clone());
+        let release = |hold: Hold| (hold.key().clone(), Release::of_hold(engine.clone(), hold, budget.clone()));
+        self.into_holds().map(release).collect()
     }
 
     /// Releases after the work of `run`, and returns what the caller gets.
@@ -52,62 +66,142 @@ impl Lock {
         }
     }
 
-    /// Releases after work that succeeded. The caller must learn if the lock was lost before, because another holder
-    /// may have worked at the same time.
-    pub(crate) async fn finish_work(self) -> Result<(), Error> {
-        let key = self.key().clone();
+    /// Releases after work that succeeded. The caller must learn if a lock was lost before, because another holder may
+    /// have worked at the same time.
+    pub(crate) async fn finish_work(mut self) -> Result<(), Error> {
         if self.is_lost() {
-            self.abandon();
-            return Err(Error::lost_by_work(&[&key]));
+            let error = Error::lost_by_work(&self.lost());
+            return Err(error.and_may_be_held(&self.finish_lost().await));
         }
-        match self.release().outcome().await {
-            Ok(Released::Lost) => Err(Error::lost_by_work(&[&key])),
-            Ok(Released::Released { .. }) => Ok(()),
-            other => {
-                not_released(&key, other.err());
-                Ok(())
+        let (mut lost, mut left) = (Vec::new(), Vec::new());
+        for (key, released) in outcomes(self.releases()).await {
+            match released {
+                Ok(Released::Lost) => lost.push(key),
+                Ok(Released::Released { .. }) => {}
+                Ok(Released::WithoutData(_) | Released::AlreadyGone) => not_released(&key, None),
+                Err(error) => {
+                    not_released(&key, Some(error));
+                    left.push(key);
+                }
             }
         }
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let error = Error::lost_by_work(&lost.iter().collect::<Vec<_>>());
+        Err(error.and_may_be_held(&left.iter().collect::<Vec<_>>()))
     }
 
-    /// Releases after work that was stopped because its lease ended.
-    pub(crate) async fn cut_short(self) -> Error {
-        let key = self.key().clone();
-        tracing::warn!(%key, token = self.fencing_token(), "the lease ended while the work ran: the work was stopped");
-        report::cut_short(&self.engine, &key);
+    /// Releases after work that was stopped because a lease ended.
+    pub(crate) async fn cut_short(mut self) -> Error {
+        let keys: Vec<LockKey> = self.keys().cloned().collect();
+        let named: Vec<&LockKey> = keys.iter().collect();
+        tracing::warn!(
+            key = %named[0], token = self.first.holding.token, locks = keys.len(),
+            "a lease ended while the work ran: the work was stopped"
+        );
+        report::cut_short(&self.engine, named[0]);
         if self.is_lost() {
-            self.abandon();
-            return Error::lost(&key);
+            let error = self.lost_error();
+            return error.and_may_be_held(&self.finish_lost().await);
         }
-        match self.release().outcome().await {
-            Ok(Released::Released { .. }) => Error::cut_short(&[&key], true),
-            other => {
-                not_released(&key, other.err());
-                Error::cut_short(&[&key], false)
-            }
-        }
+        let (all_released, left) = self.release_all().await;
+        Error::cut_short(&named, all_released).and_may_be_held(&left.iter().collect::<Vec<_>>())
     }
 
-    /// Releases after the work, unless the lock is known to be lost. A failure is only logged, because the work has
-    /// ended and the lease frees the lock. Returns its key if it may still be held.
-    pub(crate) async fn finish(self) -> Option<LockKey> {
+    /// Releases the locks after the work, unless they are given back already. A failure is only logged, because the work has
+    /// ended and the leases free the locks. Returns those that may still be held.
+    pub(crate) async fn finish(mut self) -> Vec<LockKey> {
         if self.is_lost() {
-            self.abandon();
-            return None;
+            return self.finish_lost().await.into_iter().cloned().collect();
         }
-        let key = self.key().clone();
-        match self.release().await {
-            Ok(ReleaseOutcome::Released) => None,
-            Ok(ReleaseOutcome::AlreadyGone) => {
-                not_released(&key, None);
-                None
-            }
-            Err(error) => {
-                not_released(&key, Some(error));
-                Some(key)
-            }
-        }
+        self.release_all().await.1
     }
+
+    /// Releases the locks. Returns whether all of them were released, and those that may still be held. Failures are logged.
+    async fn release_all(self) -> (bool, Vec<LockKey>) {
+        let (mut all_released, mut left) = (true, Vec::new());
+        for (key, released) in outcomes(self.releases()).await {
+            if matches!(released, Ok(Released::Released { .. })) {
+                continue;
+            }
+            all_released = false;
+            let error = released.err();
+            left.extend(error.is_some().then(|| key.clone()));
+            not_released(&key, error);
+        }
+        (all_released, left)
+    }
+
+    /// Gives the others back where one lock is known to be lost, unless that was done already. Returns those that may still be held.
+    async fn finish_lost(&mut self) -> Vec<&LockKey> {
+        self.give_back().await;
+        self.abandon();
+        self.left.iter().flatten().collect()
+    }
+
+    /// Gives the other locks back when one of them is lost, and reports that one.
+    pub(super) async fn unless_lost(&mut self, done: Result<(), Error>) -> Result<(), Error> {
+        if !self.is_lost() {
+            return done;
+        }
+        let error = self.lost_error();
+        Err(error.and_may_be_held(&self.give_back().await))
+    }
+
+    /// Renews a grant before anybody works with it. It is used for a grant that was found late, when half of its lease
+    /// had passed already. A call that fails releases the locks if it can. A call that lost one meanwhile never
+    /// held it for its caller, who has nothing to stop and may call again.
+    pub(crate) async fn renewed_or_released(mut self) -> Result<Self, Error> {
+        let Err(error) = self.checkpoint().await else { return Ok(self) };
+        let keys: Vec<LockKey> = self.keys().cloned().collect();
+        let left = self.finish().await;
+        Err(may_hold(&keys.iter().collect::<Vec<_>>(), error).and_holds_only(&left.iter().collect::<Vec<_>>()))
+    }
+
+    /// Releases those that are not known to be lost, and ends the guard. A failure is logged. Does it once, and again
+    /// where the future was dropped. Returns those that may still be held.
+    pub(super) async fn give_back(&mut self) -> Vec<&LockKey> {
+        self.give_back_within(self.budget.clone()).await
+    }
+
+    pub(super) async fn give_back_within(&mut self, budget: Option<Budget>) -> Vec<&LockKey> {
+        if self.left.is_none() {
+            self.left = Some(self.not_given_back(budget).await);
+        }
+        self.left.iter().flatten().collect()
+    }
+
+    async fn not_given_back(&self, budget: Option<Budget>) -> Vec<LockKey> {
+        let rest: Vec<&Hold> = self.holds().filter(|hold| !hold.is_lost()).collect();
+        // From the first request on, none of them is ours.
+        rest.iter().for_each(|hold| hold.abandon());
+        let releases = rest.into_iter().map(|hold| {
+            let released = Release::of_hold(self.engine.clone(), hold.for_release(), budget.clone()).outcome();
+            let left = async {
+                let error = released.await.err()?;
+                not_released(hold.key(), Some(error));
+                Some(hold.key().clone())
+            };
+            Box::pin(left) as Task<'_, _>
+        });
+        at_once(releases).await.into_iter().flatten().collect()
+    }
+}
+
+/// Sends the releases at once.
+pub(super) async fn outcomes(releases: Vec<(LockKey, Release)>) -> Vec<(LockKey, Result<Released, Error>)> {
+    let releases = releases.into_iter().map(|(key, release)| {
+        let outcome = release.outcome();
+        Box::pin(async { (key, outcome.await) }) as Task<'static, _>
+    });
+    at_once(releases).await
+}
+
+/// The error of an acquire whose grants may stay behind, although nobody will work with them.
+pub(super) fn may_hold(keys: &[&LockKey], cause: Error) -> Error {
+    let cause: BoxError = Box::new(cause);
+    Error::of_failed_locks(Failure::OutcomeUnknown, Operation::Acquire, keys, cause)
 }
 
 /// Logs that the lock was not released, or was no longer ours. The caller gets the work's own outcome instead.
@@ -341,7 +435,7 @@ impl Release {
         let settings = engine.settings();
         let clock = engine.clock();
         let holding = engine.check_saved(&saved).and_then(|()| saved.holding(clock.now(), settings));
-        let what = holding.map(|holding| What::Grant(Hold::of_nobody(clock.clone(), holding))).map_err(Error::from);
+        let what = holding.map(|holding| What::Grant(Hold::of_nobody(clock, holding))).map_err(Error::from);
         Self::new(engine.clone(), what, None)
     }
 

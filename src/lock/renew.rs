@@ -1,12 +1,14 @@
 //! Renew: extends the lease, by a checkpoint between two steps or while a future runs.
 
-use super::guard::{LastRenewal, Lock};
-use super::validity::{SharedValidity, Validity};
+use super::at_once::{Task, at_once};
+use super::guard::Lock;
+use super::held::{HeldLocks, Hold, LastRenewal};
+use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::{Deadline, LeasePolicy};
 use crate::engine::error::Error;
 use crate::engine::port::EnginePort;
-use lambda_lock_protocol::{self as protocol, DataChange, Failure, Lease, Operation};
+use lambda_lock_protocol::{self as protocol, DataChange, Failure, Holding, Lease, LockKey, Operation};
 use std::fmt;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
@@ -35,7 +37,7 @@ impl Lock {
     /// It is cancel safe. If the future is dropped, the lease may or may not have been renewed, and the guard assumes
     /// that it was not.
     pub async fn checkpoint(&mut self) -> Result<(), Error> {
-        self.renew().await
+        self.held.checkpoint().await
     }
 
     /// A [`checkpoint`](Lock::checkpoint) that also changes something: it sets a longer lease, or the payload.
@@ -63,60 +65,7 @@ impl Lock {
     /// # Cancel safety
     /// It is as cancel safe as the future itself. The lock stays usable.
     pub async fn keep_alive<F: Future>(&mut self, work: F) -> Result<F::Output, Error> {
-        keep_alive(self, work).await
-    }
-
-    async fn renewed(&mut self, lease: Option<Duration>, data: DataChange) -> Result<(), Error> {
-        self.engine.settings().check_write(self.key(), &self.hold.holding.owner, None, &data)?;
-        // The lease in the row may be longer, if a copy of this lock was renewed in another process.
-        lease.map_or(Ok(()), Lease::check)?;
-        let lease = lease.unwrap_or(self.hold.holding.lease.duration());
-        self.renew_for(LeasePolicy::up_to(lease, self.budget.as_ref()), &data).await
-    }
-
-    async fn renew_for(&mut self, lease: LeasePolicy, data: &DataChange) -> Result<(), Error> {
-        let deadline = self.engine.deadline(lease, self.budget.as_ref());
-        self.renew_by(&deadline, data).await
-    }
-
-    pub(super) fn deadline_of_checkpoint(&self) -> Deadline {
-        let lease = LeasePolicy::up_to(self.hold.holding.lease.duration(), self.budget.as_ref());
-        self.engine.deadline(lease, self.budget.as_ref())
-    }
-
-    /// A checkpoint whose time begins with this call, also if others are polled first.
-    pub(super) fn checkpoint_from_now(&mut self) -> impl Future<Output = Result<(), Error>> + Send {
-        let deadline = self.deadline_of_checkpoint();
-        async move { self.renew_by(&deadline, &DataChange::Keep).await }
-    }
-
-    /// For how long a holder relies on the whole lease.
-    pub(super) fn believed_lease(&self) -> Duration {
-        self.engine.clock_bounds().believed(self.hold.holding.lease.duration())
-    }
-
-    /// Sends one renewal, for checkpoint and resume.
-    pub(super) async fn renew_by(&mut self, deadline: &Deadline, data: &DataChange) -> Result<(), Error> {
-        if self.is_lost() {
-            return Err(Error::lost(self.key()));
-        }
-        let (key, token) = (self.key(), self.fencing_token());
-        let span = tracing::info_span!("lock_renew", %key, token, attempts = Empty, waited_ms = Empty, outcome = Empty);
-        self.last_renewal = Some(LastRenewal { at: self.engine.clock().now(), has_failed: false });
-        let mut port = EnginePort::new(&self.engine, deadline, &span);
-        let renewed = protocol::renew(&mut port, self.engine.settings(), &mut self.hold.holding, data).await;
-        match &renewed {
-            Ok(()) => self.set_valid(),
-            Err(Failure::Lost) => {
-                self.lose();
-                tracing::warn!(key = %self.key(), token, "the lock was lost");
-            }
-            Err(_) => {
-                self.last_renewal = Some(LastRenewal { at: self.engine.clock().now(), has_failed: true });
-                self.passes_on_its_end();
-            }
-        }
-        port.ended("renew", (Operation::Renew, self.key()), renewed, |()| "renewed")
+        self.held.keep_alive(work).await
     }
 }
 
@@ -124,91 +73,133 @@ impl Lock {
 /// and who watches the lease may end the work by then.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// A guard that can be renewed while its work runs.
-pub(super) trait Renewable {
-    type Validity: Validity;
-
-    fn validity(&self) -> Self::Validity;
-    /// A renewal is sent also where it cannot extend the lease: it shows whether the lock is still ours.
-    fn until_next_renewal(&self) -> Duration;
-    fn renew(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
-    /// Fails when nothing is left of the lease.
-    fn ensure_remaining(&self) -> Result<(), Error>;
-    /// Whether a renewal can make a lease that has ended last again: the budget is not over.
-    fn can_be_extended(&self) -> bool;
-}
-
-impl Renewable for Lock {
-    type Validity = SharedValidity;
-
-    fn validity(&self) -> SharedValidity {
-        self.validity()
+impl HeldLocks {
+    /// Renews all leases, which shows whether the locks are still ours.
+    pub(super) async fn checkpoint(&mut self) -> Result<(), Error> {
+        if self.is_lost() {
+            return self.unless_lost(Ok(())).await;
+        }
+        let renewed = if self.others.is_empty() {
+            let deadline = self.first.deadline_of_renewal(&self.engine, self.budget.as_ref());
+            self.first.renew(&self.engine, &deadline, &DataChange::Keep).await
+        } else {
+            self.renew_at_once().await
+        };
+        self.unless_lost(renewed).await
     }
 
+    async fn renew_at_once(&mut self) -> Result<(), Error> {
+        let (engine, budget) = (self.engine.clone(), self.budget.clone());
+        let keys: Vec<LockKey> = self.keys().cloned().collect();
+        let renewals = self.holds_mut().map(|hold| {
+            // The time of each begins with this call, also if others are polled first.
+            let deadline = hold.deadline_of_renewal(&engine, budget.as_ref());
+            let engine = &engine;
+            Box::pin(async move { hold.renew(engine, &deadline, &DataChange::Keep).await }) as Task<'_, _>
+        });
+        let renewed: Vec<Result<(), Error>> = at_once(renewals).await;
+        let failed = keys.into_iter().zip(renewed).filter_map(|(key, renewed)| Some((key, renewed.err()?)));
+        Error::of_some_locks(Operation::Renew, failed.collect()).map_or(Ok(()), Err)
+    }
+
+    /// When a renewal is due. One is sent also where it cannot extend the lease: it shows whether the lock is still ours.
     fn until_next_renewal(&self) -> Duration {
-        let lease = self.believed_lease();
-        let remaining = self.remaining();
-        let now = self.engine.clock().now();
-        let proven = self.hold.holding.validity.age(now);
+        self.holds().map(|hold| hold.until_next_renewal(&self.engine)).min().unwrap_or_default()
+    }
+
+    /// Runs the work and renews the leases while it runs.
+    pub(super) async fn keep_alive<F: Future>(&mut self, work: F) -> Result<F::Output, Error> {
+        let validity = self.validity();
+        let mut work = pin!(work);
+        // The last renewal left nothing of the lease.
+        let mut was_late = false;
+        loop {
+            let mut pause = validity.clock().sleep(self.until_next_renewal());
+            let done = poll_fn(|context| match validity.poll(work.as_mut(), context) {
+                // After a freeze, the lease may have ended long before the pause does. Then it renews at once.
+                Poll::Ready(done) => Poll::Ready(done),
+                Poll::Pending => pause.as_mut().poll(context).map(|()| None),
+            });
+            if let Some(output) = done.await {
+                return Ok(output);
+            }
+            let renewed = {
+                let mut renewal = pin!(self.checkpoint());
+                let first = poll_fn(|context| match validity.poll(work.as_mut(), context) {
+                    Poll::Ready(Some(output)) => Poll::Ready(Ok(output)),
+                    // The lease has ended. The work is not polled until the renewal has ended.
+                    Poll::Ready(None) | Poll::Pending => renewal.as_mut().poll(context).map(Err),
+                });
+                first.await
+            };
+            // The lease ended while the renewal was on its way: the process was frozen, or there was no response. The lock may
+            // still be ours, so one more renewal is sent, unless the budget is over.
+            let is_late = validity.remaining().is_zero();
+            let ends = is_late && (was_late || !can_be_extended(self.budget.as_ref()));
+            was_late = is_late;
+            match renewed {
+                Ok(output) => return Ok(output),
+                Err(Err(error)) if error.is_lost() || ends => return Err(error),
+                Err(Err(error)) => tracing::warn!(%error, "a renewal failed; trying again"),
+                // It was renewed, but not beyond the end of the budget. After that, the lease covers nothing.
+                Err(Ok(())) if ends => self.ensure_remaining(Duration::ZERO)?,
+                Err(Ok(())) => {}
+            }
+        }
+    }
+}
+
+/// Whether a renewal can make a lease that has ended last again: the budget is not over.
+pub(super) fn can_be_extended(budget: Option<&Budget>) -> bool {
+    budget.and_then(Budget::to_cover) != Some(Duration::ZERO)
+}
+
+impl Hold {
+    /// The time of a renewal that begins now, for the lease that the lock has.
+    pub(super) fn deadline_of_renewal(&self, engine: &Engine, budget: Option<&Budget>) -> Deadline {
+        engine.deadline(LeasePolicy::up_to(self.holding.lease.duration(), budget), budget)
+    }
+
+    /// For how long a holder relies on the whole lease.
+    pub(super) fn believed_lease(&self, engine: &Engine) -> Duration {
+        engine.clock_bounds().believed(self.holding.lease.duration())
+    }
+
+    pub(super) fn until_next_renewal(&self, engine: &Engine) -> Duration {
+        let lease = self.believed_lease(engine);
+        let remaining = self.validity.remaining();
+        let now = engine.clock().now();
+        let proven = self.holding.validity.age(now);
         let tried = self.last_renewal.as_ref().map_or(Duration::MAX, |last| now.longest_since(last.at));
         let has_failed = self.last_renewal.as_ref().is_some_and(|last| last.has_failed);
         let period = if has_failed { AFTER_FAILURE.min(lease / 3) } else { lease / 3 };
         // Near its end, a lease that can be extended is renewed more often. A lease that ends with the budget is not.
-        let latest = if self.hold.holding.validity.is_cut_short(lease) { remaining } else { remaining / 2 };
+        let latest = if self.holding.validity.is_cut_short(lease) { remaining } else { remaining / 2 };
         period.saturating_sub(tried.min(proven)).min(latest).max(Duration::from_millis(10))
     }
 
-    fn renew(&mut self) -> impl Future<Output = Result<(), Error>> + Send {
-        self.checkpoint()
-    }
-
-    fn ensure_remaining(&self) -> Result<(), Error> {
-        self.ensure_remaining(Duration::ZERO)
-    }
-
-    fn can_be_extended(&self) -> bool {
-        self.budget.as_ref().and_then(Budget::to_cover) != Some(Duration::ZERO)
-    }
-}
-
-/// Runs the work and renews the guard while it runs.
-pub(super) async fn keep_alive<G: Renewable, F: Future>(guard: &mut G, work: F) -> Result<F::Output, Error> {
-    let validity = guard.validity();
-    let mut work = pin!(work);
-    // The last renewal left nothing of the lease.
-    let mut was_late = false;
-    loop {
-        let mut pause = validity.clock().sleep(guard.until_next_renewal());
-        let done = poll_fn(|context| match validity.poll(work.as_mut(), context) {
-            // After a freeze, the lease may have ended long before the pause does. Then it renews at once.
-            Poll::Ready(done) => Poll::Ready(done),
-            Poll::Pending => pause.as_mut().poll(context).map(|()| None),
-        });
-        if let Some(output) = done.await {
-            return Ok(output);
+    /// Sends one renewal, for checkpoint and resume.
+    pub(super) async fn renew(&mut self, engine: &Engine, deadline: &Deadline, data: &DataChange) -> Result<(), Error> {
+        if self.is_lost() {
+            return Err(Error::lost(&[self.key()]));
         }
-        let renewed = {
-            let mut renewal = pin!(guard.renew());
-            let first = poll_fn(|context| match validity.poll(work.as_mut(), context) {
-                Poll::Ready(Some(output)) => Poll::Ready(Ok(output)),
-                // The lease has ended. The work is not polled until the renewal has ended.
-                Poll::Ready(None) | Poll::Pending => renewal.as_mut().poll(context).map(Err),
-            });
-            first.await
-        };
-        // The lease ended while the renewal was on its way: the process was frozen, or there was no response. The lock may still be
-        // ours, so one more renewal is sent, unless the budget is over.
-        let is_late = validity.remaining().is_zero();
-        let ends = is_late && (was_late || !guard.can_be_extended());
-        was_late = is_late;
-        match renewed {
-            Ok(output) => return Ok(output),
-            Err(Err(error)) if error.is_lost() || ends => return Err(error),
-            Err(Err(error)) => tracing::warn!(%error, "a renewal failed; trying again"),
-            // It was renewed, but not beyond the end of the budget. After that, the lease covers nothing.
-            Err(Ok(())) if ends => guard.ensure_remaining()?,
-            Err(Ok(())) => {}
+        let (key, token) = (self.key(), self.holding.token);
+        let span = tracing::info_span!("lock_renew", %key, token, attempts = Empty, waited_ms = Empty, outcome = Empty);
+        self.last_renewal = Some(LastRenewal { at: engine.clock().now(), has_failed: false });
+        let mut port = EnginePort::new(engine, deadline, &span);
+        let renewed = protocol::renew(&mut port, engine.settings(), &mut self.holding, data).await;
+        match &renewed {
+            Ok(()) => self.set_valid(),
+            Err(Failure::Lost) => {
+                self.lose();
+                tracing::warn!(key = %self.key(), token, "the lock was lost");
+            }
+            Err(_) => {
+                self.last_renewal = Some(LastRenewal { at: engine.clock().now(), has_failed: true });
+                self.passes_on_its_end(engine.clock());
+            }
         }
+        port.ended("renew", (Operation::Renew, self.key()), renewed, |()| "renewed")
     }
 }
 
@@ -242,12 +233,26 @@ impl Renew<'_> {
     }
 }
 
+impl Renew<'_> {
+    async fn renew(self) -> Result<(), Error> {
+        let Self { lock, lease, data } = self;
+        let HeldLocks { engine, budget, first, .. } = &mut lock.held;
+        let Holding { key, owner, lease: held, .. } = &first.holding;
+        engine.settings().check_write(key, owner, None, &data)?;
+        // The lease in the row may be longer, if a copy of this lock was renewed in another process.
+        lease.map_or(Ok(()), Lease::check)?;
+        let lease = LeasePolicy::up_to(lease.unwrap_or(held.duration()), budget.as_ref());
+        let deadline = engine.deadline(lease, budget.as_ref());
+        first.renew(engine, &deadline, &data).await
+    }
+}
+
 impl<'a> IntoFuture for Renew<'a> {
     type Output = Result<(), Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.lock.renewed(self.lease, self.data))
+        Box::pin(self.renew())
     }
 }
 

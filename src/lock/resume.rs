@@ -1,6 +1,7 @@
 //! Resume: continues to hold a saved lock.
 
 use super::guard::Lock;
+use super::held::{HeldLocks, Hold};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::{Deadline, LeasePolicy};
@@ -48,22 +49,18 @@ impl<'a> Resume<'a> {
     }
 
     /// Resumes the lock. The time for it begins with this call, also if others are polled first.
-    pub(super) fn resume(self) -> impl Future<Output = Result<Lock, Error>> + Send + use<> {
+    pub(super) fn resume(self) -> impl Future<Output = Result<Hold, Error>> + Send + use<> {
+        let engine = self.engine.clone();
         let prepared = self.prepared();
         async move {
-            let (mut lock, deadline, data) = prepared?;
-            match lock.renew_by(&deadline, &data).await {
-                Ok(()) => Ok(lock),
-                Err(error) => {
-                    // The saved lock still represents the lock, and this guard never held it.
-                    lock.abandon();
-                    Err(error)
-                }
-            }
+            let (mut hold, deadline, data) = prepared?;
+            let renewed = hold.renew(&engine, &deadline, &data).await;
+            // After an error the saved lock still represents the lock, and no guard ever held it.
+            renewed.inspect_err(|_| hold.abandon()).map(|()| hold)
         }
     }
 
-    fn prepared(self) -> Result<(Lock, Deadline, DataChange), Error> {
+    fn prepared(self) -> Result<(Hold, Deadline, DataChange), Error> {
         let Self { engine, saved, lease, budget, data } = self;
         let settings = engine.settings();
         engine.check_saved(&saved)?;
@@ -74,7 +71,7 @@ impl<'a> Resume<'a> {
         let wanted = lease.or(covering).unwrap_or_default().min(MAX_LEASE).max(holding.lease.duration());
         let lease = LeasePolicy::up_to(wanted, budget.as_ref());
         let deadline = engine.deadline(lease, budget.as_ref());
-        Ok((Lock::granted(engine.clone(), holding, budget, None), deadline, data))
+        Ok((Hold::granted(engine.clock(), holding, None), deadline, data))
     }
 }
 
@@ -83,7 +80,11 @@ impl<'a> IntoFuture for Resume<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.resume().await })
+        Box::pin(async move {
+            let (engine, budget) = (self.engine.clone(), self.budget.clone());
+            let hold = self.resume().await?;
+            Ok(Lock { held: HeldLocks::one(engine, budget, hold) })
+        })
     }
 }
 

@@ -37,15 +37,31 @@ pub(crate) enum Standing {
     Over,
 }
 
-/// How long the guard relies on its locks, for the code that polls the work.
-pub(crate) trait Validity {
-    /// Returns the time that is left, by the clock that shows less.
-    fn remaining(&self) -> Duration;
+/// How long a guard relies on all of its locks, for the code that polls the work.
+#[derive(Debug)]
+pub(crate) struct Validity {
+    first: SharedValidity,
+    others: Vec<SharedValidity>,
+}
 
-    fn clock(&self) -> &SharedClock;
+impl Validity {
+    pub(super) fn new(first: SharedValidity, others: Vec<SharedValidity>) -> Self {
+        Self { first, others }
+    }
+
+    pub(super) fn clock(&self) -> &SharedClock {
+        &self.first.0.clock
+    }
+
+    /// Returns the time that is left of the lease that ends first, by the clock that shows less.
+    pub(super) fn remaining(&self) -> Duration {
+        let now = self.clock().now();
+        let others = self.others.iter().map(|validity| validity.remaining_at(now));
+        others.fold(self.first.remaining_at(now), Duration::min)
+    }
 
     /// Polls the work if the locks are ours. Returns `None` if they are not.
-    fn poll<F: Future>(&self, work: Pin<&mut F>, context: &mut Context<'_>) -> Poll<Option<F::Output>> {
+    pub(super) fn poll<F: Future>(&self, work: Pin<&mut F>, context: &mut Context<'_>) -> Poll<Option<F::Output>> {
         if self.remaining().is_zero() {
             return Poll::Ready(None);
         }
@@ -54,7 +70,7 @@ pub(crate) trait Validity {
 
     /// Runs the work as long as the locks are ours. Once they are not ours, it drops the work at that point and returns
     /// `None`.
-    async fn run<F: Future>(&self, work: F) -> Option<F::Output> {
+    pub(crate) async fn run<F: Future>(&self, work: F) -> Option<F::Output> {
         let mut work = pin!(work);
         let mut alarm = self.clock().sleep(self.remaining());
         poll_fn(|context| {
@@ -76,40 +92,6 @@ pub(crate) trait Validity {
     }
 }
 
-impl Validity for SharedValidity {
-    fn remaining(&self) -> Duration {
-        self.remaining_at(self.0.clock.now())
-    }
-
-    fn clock(&self) -> &SharedClock {
-        &self.0.clock
-    }
-}
-
-/// How long a guard relies on all of several locks.
-#[derive(Debug)]
-pub(crate) struct SharedValidities {
-    clock: SharedClock,
-    all: Vec<SharedValidity>,
-}
-
-impl SharedValidities {
-    pub(crate) fn new(clock: &SharedClock, all: Vec<SharedValidity>) -> Self {
-        Self { clock: clock.clone(), all }
-    }
-}
-
-impl Validity for SharedValidities {
-    fn remaining(&self) -> Duration {
-        let now = self.clock.now();
-        self.all.iter().map(|validity| validity.remaining_at(now)).min().unwrap_or_default()
-    }
-
-    fn clock(&self) -> &SharedClock {
-        &self.clock
-    }
-}
-
 impl SharedValidity {
     pub(crate) fn new(clock: SharedClock, standing: Standing) -> Self {
         Self(Arc::new(Inner { clock, standing: Mutex::new(standing), changed: Notify::new() }))
@@ -125,7 +107,11 @@ impl SharedValidity {
         self.0.changed.notify_waiters();
     }
 
-    fn remaining_at(&self, now: Instants) -> Duration {
+    pub(super) fn remaining(&self) -> Duration {
+        self.remaining_at(self.0.clock.now())
+    }
+
+    pub(super) fn remaining_at(&self, now: Instants) -> Duration {
         let remaining = {
             let mut standing = self.lock();
             let Standing::Valid(validity) = *standing else { return Duration::ZERO };

@@ -1,6 +1,6 @@
 //! A watch: what the guard knows about its lock, for code that does not have the guard.
 
-use super::validity::{SharedValidity, Standing, Validity};
+use super::validity::{SharedValidity, Standing};
 use std::time::Duration;
 
 /// Tells other code how long a held lock is ours, made by [`Lock::watch`](crate::Lock::watch).

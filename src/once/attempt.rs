@@ -154,7 +154,7 @@ impl Attempt {
     }
 
     fn checked(&self, outcome: StoredOutcome) -> Result<StoredOutcome, Invalid> {
-        self.lock.engine.settings().check_outcome(self.lock.key(), self.lock.owner(), &outcome)?;
+        self.lock.held.engine.settings().check_outcome(self.lock.key(), self.lock.owner(), &outcome)?;
         Ok(outcome)
     }
 
@@ -205,8 +205,8 @@ impl Attempt {
     /// Ends the attempt after the lease ended while the work ran. Another attempt may do the work by now, so the record
     /// stays as it is.
     pub(super) fn cut_short(self) -> Error {
-        self.lock.abandon();
-        report::cut_short(&self.lock.engine, self.lock.key());
+        self.lock.held.abandon();
+        report::cut_short(&self.lock.held.engine, self.lock.key());
         Error::work_cut_short(self.lock.key())
     }
 
@@ -214,7 +214,7 @@ impl Attempt {
     pub(super) async fn failed(self) {
         let key = self.lock.key().clone();
         let Some(failure) = self.failure else {
-            self.lock.finish().await;
+            self.lock.held.finish().await;
             return;
         };
         if let Err(error) = commit::settle(self.lock, Ok(StoredOutcome::Failed(failure)), Vec::new()).await {

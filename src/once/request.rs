@@ -9,7 +9,6 @@ use crate::engine::deadline::lease_policy;
 use crate::engine::error::{Error, Held};
 use crate::engine::port::EnginePort;
 use crate::lock::guard::Lock;
-use crate::lock::validity::Validity;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock_protocol::{
     self as protocol, AcquireOptions, Acquired, AttributesChange, DataChange, Failure, Invalid, LockKey, OnceRecord,
@@ -254,7 +253,7 @@ impl<'a> Once<'a> {
             Started::Attempt(attempt) => attempt,
             Started::Replayed(result) => return Ok(Outcome::Replayed(result)),
         };
-        let validity = attempt.lock_mut().validity();
+        let validity = attempt.lock().held.validity();
         match validity.run(work(&mut attempt)).await {
             Some(Ok((result, writes))) => Ok(Outcome::Done(attempt.complete_as_read(result, writes).await?)),
             Some(Err(error)) => {
@@ -356,9 +355,9 @@ impl<'a> Once<'a> {
             Answer::Mismatch(_) => Err(Error::payload_mismatch(&self.name)),
             Answer::Lock(Acquired::Held(seen), _) => Err(Error::from_held(&self.name, Held::from(seen))),
             Answer::Lock(Acquired::Granted { holding, data, renew_first }, record) => {
-                let lock = Lock::granted(self.engine.clone(), holding, self.budget, data);
-                let lock = if renew_first { lock.renewed_or_released().await? } else { lock };
-                Ok(Started::Attempt(Attempt::new(lock, record)))
+                let Lock { held } = Lock::granted(self.engine.clone(), holding, self.budget, data);
+                let held = if renew_first { held.renewed_or_released().await? } else { held };
+                Ok(Started::Attempt(Attempt::new(Lock { held }, record)))
             }
         }
     }

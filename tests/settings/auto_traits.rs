@@ -4,9 +4,9 @@
 
 use lambda_lock::{
     Acquire, AcquireRequest, Attribute, Budget, Clock, Commit, CommitAndRelease, CommitOutcome, Dialect, Error,
-    ErrorKind, FailedWrite, Held, InOrder, Instants, Lock, LockClient, LockClientBuilder, LockKey, LockWatch,
-    Observation, PeekedLock, Reclaim, ReclaimAll, Reclaiming, Release, ReleaseAll, ReleaseOutcome, ReleaseWorkflow,
-    Renew, Resume, ResumeAll, SavedLock, SharedClock, Sleep, Together, TryAcquire, TryAcquired, Trying, Waiting,
+    ErrorKind, FailedWrite, Held, Instants, Lock, LockClient, LockClientBuilder, LockKey, LockWatch, Observation,
+    PeekedLock, Reclaim, ReclaimAll, Reclaiming, Release, ReleaseAll, ReleaseOutcome, ReleaseWorkflow, Renew, Resume,
+    ResumeAll, SavedLock, SharedClock, Sleep, TryAcquire, TryAcquired, Trying, Waiting,
 };
 
 macro_rules! pinned {
@@ -67,8 +67,7 @@ pinned! {
     ReleaseWorkflow: [Send Sync Unpin];
     Renew<'static>: [Send Sync Unpin];
     Resume<'static>: [Send Sync Unpin];
-    ResumeAll<'static, InOrder>: [Send Sync Unpin];
-    ResumeAll<'static, Together>: [Send Sync Unpin];
+    ResumeAll<'static>: [Send Sync Unpin];
     SavedLock: [Send Sync Unpin];
     SharedClock: [Send Sync Unpin];
     Sleep: [Send !Sync Unpin];
@@ -87,8 +86,7 @@ pinned! {
     <ReleaseWorkflow as IntoFuture>::IntoFuture: [Send !Sync Unpin];
     <Renew<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
     <Resume<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
-    <ResumeAll<'static, InOrder> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
-    <ResumeAll<'static, Together> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
+    <ResumeAll<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
     <TryAcquire<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
 }
 

@@ -1,8 +1,8 @@
 //! A set as data: resumed, reclaimed, or of no use any more.
 
 use crate::{LEASE, acquired, operations, released, tokens};
-use lambda_lock::{SavedLockChain, SavedLockSet};
-use lambda_lock_testkit::{Fault, Table, counted, granted, millis, secs};
+use lambda_lock::{LockSet, ReleaseAllOutcome, SavedLockSet};
+use lambda_lock_testkit::{Fault, Table, case, counted, granted, millis, secs};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 async fn a_saved_set_is_resumed_with_its_token_by_one_write_for_each_lock() {
     let table = Table::new();
     let set = acquired(&table.process().locks("me"), ["a", "b"]).await;
-    let token = set.fencing_token();
+    let token = set.fencing_token().unwrap();
     let json = serde_json::to_string(&set.save()).unwrap();
     assert!(json.starts_with("{\"locks\":[{\"key\":\"a\","), "{json}");
     let saved: SavedLockSet = serde_json::from_str(&json).unwrap();
@@ -19,7 +19,7 @@ async fn a_saved_set_is_resumed_with_its_token_by_one_write_for_each_lock() {
     let next = process.locks("next").resume_all(saved).within(&process.budget(secs(9))).await.unwrap();
 
     assert_eq!(operations(&process), ["UpdateItem"; 2]);
-    assert_eq!((next.fencing_token(), tokens(&table, &["a", "b"])), (token, vec![token; 2]));
+    assert_eq!((next.fencing_token(), tokens(&table, &["a", "b"])), (Some(token), vec![token; 2]));
     next.release().await.unwrap();
 }
 
@@ -149,7 +149,7 @@ async fn locks_that_were_not_acquired_together_are_no_set() {
     };
     let two_workflows = vec![of("e", "arn:1").await, of("f", "arn:2").await];
     process.take_sent();
-    let error = locks.resume_chain(SavedLockChain::from_locks(two_workflows)).await.unwrap_err();
+    let error = locks.resume_all(SavedLockSet::from_locks(two_workflows)).await.unwrap_err();
     assert!(error.is_invalid_request() && error.to_string().contains("several owners or workflows"), "{error}");
     let none = SavedLockSet::from_locks(Vec::new());
     assert!(locks.resume_all(none.clone()).await.unwrap_err().is_invalid_request());
@@ -157,18 +157,37 @@ async fn locks_that_were_not_acquired_together_are_no_set() {
     assert!(operations(&process).is_empty());
 
     let budget = process.budget(secs(30)).reserve(secs(0));
-    let chain = locks.acquire_all(["c", "d"]).within(&budget).owner("task").in_order().await.unwrap();
-    let tokens = [chain.fencing_token_of("c"), chain.fencing_token_of("d")];
-    let json = serde_json::to_value(chain.save()).unwrap();
-    if tokens[0] != tokens[1] {
-        let as_set: SavedLockSet = serde_json::from_value(json.clone()).unwrap();
-        let error = locks.resume_all(as_set).await.unwrap_err();
-        assert!(error.to_string().contains("several fencing tokens"), "{error}");
+    let set = locks.acquire_all(["c", "d"]).within(&budget).owner("task").in_order().await.unwrap();
+    let tokens = [set.fencing_token_of("c"), set.fencing_token_of("d")];
+    let set = locks.resume_all(set.save()).await.unwrap();
+    assert_eq!([set.fencing_token_of("c"), set.fencing_token_of("d")], tokens);
+    set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_saved_set_is_released_resumed_and_reclaimed_however_it_was_acquired() {
+    for in_order in [false, true] {
+        let _case = case(format!("in order: {in_order}"));
+        let table = Table::new();
+        let process = table.process();
+        let (locks, budget) = (process.locks("me"), process.budget(secs(60)).reserve(secs(0)));
+        let request = || locks.acquire_all(["a", "b"]).within(&budget).lease(LEASE);
+        // So that their rows do not have the same token.
+        granted(locks.try_acquire("b").lease(LEASE)).await.release().await.unwrap();
+        table.set("b", json!({"fencingToken": {"N": "9000000000000000000"}}));
+        let set = if in_order { request().in_order().await } else { request().await }.unwrap();
+        assert_eq!(set.fencing_token().is_none(), in_order);
+        let of = |set: &LockSet| ["a", "b"].map(|key| set.fencing_token_of(key).unwrap());
+        let first = of(&set);
+
+        let resumed = locks.resume_all(set.save()).await.unwrap();
+        assert_eq!(of(&resumed), first);
+        let reclaimed = locks.reclaim_all(resumed.save()).lease(LEASE).await.unwrap();
+        let second = of(&reclaimed);
+        assert!(second[0] == second[1] && second[0] > first[0].max(first[1]), "{second:?} after {first:?}");
+        assert_eq!(locks.release_all(reclaimed.save()).await.unwrap(), ReleaseAllOutcome::Released);
+        assert_eq!(released(&table, &["a", "b"]), [true; 2]);
     }
-    let chain: SavedLockChain = serde_json::from_value(json).unwrap();
-    let chain = locks.resume_chain(chain).await.unwrap();
-    assert_eq!([chain.fencing_token_of("c"), chain.fencing_token_of("d")], tokens);
-    chain.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,7 +203,7 @@ async fn a_reclaim_knows_the_token_of_the_saved_set_where_it_is_ahead_of_the_clo
     let set = locks.reclaim_all(saved).lease(LEASE).await.unwrap();
 
     assert_eq!(operations(&process), ["TransactWriteItems"]);
-    assert_eq!(set.fencing_token(), 9_000_000_000_000_000_002);
+    assert_eq!(set.fencing_token(), Some(9_000_000_000_000_000_002));
     set.release().await.unwrap();
 }
 
@@ -203,11 +222,9 @@ async fn where_one_saved_lock_is_invalid_nothing_is_sent_for_the_others() {
         saved["locks"][1][attribute] = wrong;
         process.take_sent();
         let set = || serde_json::from_value::<SavedLockSet>(saved.clone()).unwrap();
-        let chain = serde_json::from_value::<SavedLockChain>(saved.clone()).unwrap();
 
         for (call, error) in [
             ("resume_all", locks.resume_all(set()).await.unwrap_err()),
-            ("resume_chain", locks.resume_chain(chain).await.unwrap_err()),
             ("reclaim_all", locks.reclaim_all(set()).lease(LEASE).await.unwrap_err()),
             ("release_all", locks.release_all(set()).await.unwrap_err()),
         ] {

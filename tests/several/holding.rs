@@ -1,7 +1,7 @@
 //! One guard for several locks: renewals, the end of the earliest lease, and what is lost.
 
 use crate::{BELIEVED, acquired, operations, released};
-use lambda_lock::{Error, ErrorKind, LockChain, LockClient, ReleaseAllOutcome, SavedLockChain};
+use lambda_lock::{Error, ErrorKind, LockClient, LockSet, ReleaseAllOutcome, SavedLockSet};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, counted, granted, millis, secs};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -144,7 +144,8 @@ async fn with_locks_releases_after_success_and_after_an_error() {
     let process = table.process();
     let locks = process.locks("me");
     let budget = process.budget(secs(30));
-    let token = locks.with_locks(["a", "b"], &budget, async |set| Ok::<_, Error>(set.fencing_token())).await.unwrap();
+    let token =
+        locks.with_locks(["a", "b"], &budget, async |set| Ok::<_, Error>(set.fencing_token().unwrap())).await.unwrap();
     assert_eq!((released(&table, &["a", "b"]), table.number("a", "fencingToken")), (vec![true; 2], token));
 
     let failed =
@@ -277,22 +278,22 @@ async fn a_slow_request_of_one_lock_does_not_delay_those_of_the_others() {
     assert!(sent[19].at - sent[0].at < millis(100), "{:?}", sent[19].at - sent[0].at);
 }
 
-/// A chain of locks with these leases, the shortest first.
-async fn with_leases<const N: usize>(locks: &LockClient, leases: [(&str, Duration); N]) -> LockChain {
+/// A set of locks with these leases, the shortest first.
+async fn with_leases<const N: usize>(locks: &LockClient, leases: [(&str, Duration); N]) -> LockSet {
     let mut saved = Vec::new();
     for (key, lease) in leases {
         saved.push(granted(locks.try_acquire(key).owner("me").lease(lease)).await.save());
     }
-    locks.resume_chain(SavedLockChain::from_locks(saved)).await.unwrap()
+    locks.resume_all(SavedLockSet::from_locks(saved)).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn keep_alive_renews_for_the_shortest_of_the_leases() {
     let table = Table::new();
     let process = table.process();
-    let mut chain = with_leases(&process.locks("me"), [("a", secs(3)), ("b", secs(60))]).await;
+    let mut set = with_leases(&process.locks("me"), [("a", secs(3)), ("b", secs(60))]).await;
     // Not by the work itself, which is not polled after its lease.
-    let (kept, ()) = tokio::join!(chain.keep_alive(sleep(secs(30))), async {
+    let (kept, ()) = tokio::join!(set.keep_alive(sleep(secs(30))), async {
         for _ in 0..290 {
             sleep(millis(100)).await;
             // After a third of it, and not when it is nearly over.
@@ -301,22 +302,21 @@ async fn keep_alive_renews_for_the_shortest_of_the_leases() {
         }
     });
     kept.unwrap();
-    chain.release().await.unwrap();
+    set.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_commit_renews_each_lock_for_its_own_lease() {
     let table = Table::new();
     let process = table.process();
-    let mut chain = with_leases(&process.locks("me"), [("a", secs(10)), ("b", secs(60))]).await;
+    let mut set = with_leases(&process.locks("me"), [("a", secs(10)), ("b", secs(60))]).await;
     sleep(secs(5)).await;
 
-    chain.commit([counted("o-1")]).await.unwrap();
+    set.commit([counted("o-1")]).await.unwrap();
 
     let left = |key| table.number(key, "leaseEndsAt") - process.clock.wall_millis();
     assert!((9_000..=10_000).contains(&left("a")) && left("b") > 59_000, "{} and {} ms", left("a"), left("b"));
-    let remaining: Vec<Duration> =
-        chain.into_locks().into_iter().map(|lock| (lock.remaining(), lock.save()).0).collect();
+    let remaining: Vec<Duration> = set.into_locks().into_iter().map(|lock| (lock.remaining(), lock.save()).0).collect();
     assert!(remaining[0] > secs(9) && remaining[1] > secs(56), "{remaining:?}");
 }
 

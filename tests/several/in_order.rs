@@ -17,15 +17,15 @@ async fn free_locks_are_acquired_by_one_request_each_in_the_order_of_their_keys(
     let process = table.process();
     let locks = process.locks("me");
 
-    let chain = locks.acquire_all(["c", "a", "b"]).within(&budget(&process, secs(30))).in_order().await.unwrap();
+    let set = locks.acquire_all(["c", "a", "b"]).within(&budget(&process, secs(30))).in_order().await.unwrap();
 
     assert_eq!(operations(&process), ["UpdateItem"; 3]);
-    assert_eq!(chain.keys().map(|key| key.key()).collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert_eq!(set.keys().map(|key| key.key()).collect::<Vec<_>>(), ["a", "b", "c"]);
     for key in ["a", "b", "c"] {
-        assert_eq!(chain.fencing_token_of(key), Some(table.number(key, "fencingToken")));
+        assert_eq!(set.fencing_token_of(key), Some(table.number(key, "fencingToken")));
     }
-    assert_eq!(chain.fencing_token_of("d"), None);
-    chain.release().await.unwrap();
+    assert_eq!(set.fencing_token_of("d"), None);
+    set.release().await.unwrap();
     assert_eq!(released(&table, &["a", "b", "c"]), [true; 3]);
 }
 
@@ -37,7 +37,7 @@ async fn it_holds_and_renews_what_it_has_while_it_waits_for_the_next() {
     let other = held_by_another(&table, "b").await;
     let acquire = locks.acquire_all(["a", "b", "c"]).lease(secs(6)).within(&budget(&process, secs(40))).in_order();
 
-    let (chain, ()) = tokio::join!(acquire, async {
+    let (set, ()) = tokio::join!(acquire, async {
         for _ in 0..20 {
             sleep(secs(1)).await;
             let refused = table.process().locks("third").try_acquire("a").lease(secs(1)).await.unwrap();
@@ -46,12 +46,12 @@ async fn it_holds_and_renews_what_it_has_while_it_waits_for_the_next() {
         }
         other.release().await.unwrap();
     });
-    let chain = chain.unwrap();
+    let set = set.unwrap();
 
-    assert!(chain.remaining() > secs(2), "no lock of it is nearly over: {:?}", chain.remaining());
+    assert!(set.remaining() > secs(2), "no lock of it is nearly over: {:?}", set.remaining());
     let renewals = operations(&process).iter().filter(|operation| *operation == "UpdateItem").count();
     assert!(renewals < 30, "{renewals} writes in 20 s");
-    chain.release().await.unwrap();
+    set.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,7 +83,7 @@ async fn when_a_lock_is_lost_meanwhile_it_begins_anew() {
     let locks = process.locks("me");
     let acquire = locks.acquire_all(["a", "b"]).lease(secs(6)).within(&budget(&process, secs(60))).in_order();
 
-    let (chain, ()) = tokio::join!(acquire, async {
+    let (set, ()) = tokio::join!(acquire, async {
         sleep(secs(1)).await;
         table.delete("a");
         sleep(secs(3)).await;
@@ -94,10 +94,10 @@ async fn when_a_lock_is_lost_meanwhile_it_begins_anew() {
         thief.release().await.unwrap();
         other.release().await.unwrap();
     });
-    let mut chain = chain.unwrap();
+    let mut set = set.unwrap();
 
-    chain.checkpoint().await.unwrap();
-    chain.release().await.unwrap();
+    set.checkpoint().await.unwrap();
+    set.release().await.unwrap();
     assert_eq!(released(&table, &["a", "b"]), [true; 2]);
 }
 
@@ -123,17 +123,17 @@ async fn callers_in_order_do_not_block_each_other_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chain_is_renewed_committed_and_lost_as_a_set() {
+async fn a_set_in_order_is_renewed_committed_and_lost_as_one_together() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
     let acquire = locks.acquire_all(["a", "b"]).lease(secs(9)).within(&budget(&process, secs(300)));
-    let mut chain = acquire.in_order().await.unwrap();
-    chain.commit([lambda_lock_testkit::counted("o-1")]).await.unwrap();
-    chain.checkpoint().await.unwrap();
+    let mut set = acquire.in_order().await.unwrap();
+    set.commit([lambda_lock_testkit::counted("o-1")]).await.unwrap();
+    set.checkpoint().await.unwrap();
     sleep(secs(100)).await;
     granted(table.process().locks("other").try_acquire("a").lease(secs(60))).await.save();
-    let error = chain.checkpoint().await.unwrap_err();
+    let error = set.checkpoint().await.unwrap_err();
     assert!(error.is_lost() && error.to_string().contains("the lock a"), "{error}");
     assert!(table.is_released("b"));
 }
@@ -159,11 +159,11 @@ async fn a_renewal_of_what_it_has_does_not_interrupt_the_watch_on_a_dead_holder(
     let began = tokio::time::Instant::now();
     let acquire = locks.acquire_all(["a", "b"]).lease(secs(6)).within(&budget(&process, secs(60))).in_order();
 
-    let chain = acquire.await.unwrap();
+    let set = acquire.await.unwrap();
 
     // Its lease, and how much slower its clock may run.
     assert!(began.elapsed() > secs(20) && began.elapsed() < millis(21_500), "{:?}", began.elapsed());
-    chain.release().await.unwrap();
+    set.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -217,9 +217,9 @@ async fn behind_a_line_it_is_granted_its_second_lock_in_its_turn_however_short_i
         let locks = process.locks("me");
         let acquire = locks.acquire_all(["a", "b"]).lease(lease).within(&budget(&process, lasting)).in_order();
 
-        let chain = ends_within(turn * 9, acquire).await.unwrap();
+        let set = ends_within(turn * 9, acquire).await.unwrap();
 
-        chain.release().await.unwrap();
+        set.release().await.unwrap();
     }
 }
 
@@ -231,7 +231,7 @@ async fn it_renews_what_it_has_long_before_the_lease_ends() {
     let locks = process.locks("me");
     let acquire = locks.acquire_all(["a", "b"]).lease(secs(20)).within(&budget(&process, secs(120))).in_order();
 
-    let (chain, ()) = tokio::join!(acquire, async {
+    let (set, ()) = tokio::join!(acquire, async {
         for _ in 0..500 {
             sleep(millis(100)).await;
             let left = table.number("a", "leaseEndsAt").saturating_sub(process.clock.wall_millis());
@@ -240,7 +240,7 @@ async fn it_renews_what_it_has_long_before_the_lease_ends() {
         other.release().await.unwrap();
     });
 
-    chain.unwrap().release().await.unwrap();
+    set.unwrap().release().await.unwrap();
     let renewals = operations(&process).iter().filter(|operation| *operation == "UpdateItem").count();
     assert!(renewals < 16, "{renewals} writes in 50 s");
 }
@@ -254,7 +254,7 @@ async fn an_outage_that_is_much_shorter_than_the_lease_costs_nothing_whenever_it
         let locks = process.locks("me");
         let acquire = locks.acquire_all(["a", "b"]).lease(secs(20)).within(&budget(&process, secs(120))).in_order();
         let thief = table.process();
-        let (chain, stolen, ()) = tokio::join!(
+        let (set, stolen, ()) = tokio::join!(
             acquire,
             async {
                 sleep(secs(1)).await;
@@ -271,7 +271,7 @@ async fn an_outage_that_is_much_shorter_than_the_lease_costs_nothing_whenever_it
             }
         );
         assert!(!stolen, "a was lost by an outage of 4 s that began after {begins:?}");
-        chain.unwrap().release().await.unwrap();
+        set.unwrap().release().await.unwrap();
     }
 }
 
@@ -285,9 +285,9 @@ async fn a_renewal_that_fails_is_followed_by_the_next_one_soon() {
         let locks = process.locks("me");
         let acquire = locks.acquire_all(["a", "b"]).lease(secs(60)).within(&budget(&process, secs(300))).in_order();
         let kept = async {
-            let mut chain = acquire.await.unwrap();
-            chain.keep_alive(sleep(secs(if waits { 1 } else { 40 }))).await.unwrap();
-            chain.release().await.unwrap();
+            let mut set = acquire.await.unwrap();
+            set.keep_alive(sleep(secs(if waits { 1 } else { 40 }))).await.unwrap();
+            set.release().await.unwrap();
         };
         let ((), ()) = tokio::join!(kept, async {
             sleep(secs(19)).await;
@@ -320,7 +320,7 @@ async fn it_never_says_lost() {
         let other = held_by_another(&table, "b").await;
         let locks = process.locks("me");
         let acquire = locks.acquire_all(["a", "b"]).lease(secs(20)).within(&budget(&process, secs(lasting))).in_order();
-        let (chain, ()) = tokio::join!(ends_within(secs(lasting + 5), acquire), async {
+        let (set, ()) = tokio::join!(ends_within(secs(lasting + 5), acquire), async {
             sleep(secs(breaks_at)).await;
             let seen = locks.operator().peek("a").await.unwrap().unwrap();
             locks.operator().break_lock("a", &seen, "test").await.unwrap();
@@ -332,7 +332,7 @@ async fn it_never_says_lost() {
                 other.release().await.unwrap();
             }
         });
-        if let Err(error) = chain {
+        if let Err(error) = set {
             assert!(!error.is_lost(), "{breaks_at} of {lasting} s, b is freed: {frees_b}: {error}");
         }
     }
@@ -348,7 +348,7 @@ async fn clocks_within_their_bounds_lose_nothing_while_it_waits() {
     let other = held_by_another(&table, "b").await;
     let locks = process.locks("me");
     let acquire = locks.acquire_all(["a", "b"]).lease(secs(4)).within(&budget(&process, secs(120))).in_order();
-    let (chain, stolen, ()) = tokio::join!(
+    let (set, stolen, ()) = tokio::join!(
         acquire,
         async {
             sleep(secs(2)).await;
@@ -361,7 +361,7 @@ async fn clocks_within_their_bounds_lose_nothing_while_it_waits() {
         }
     );
     assert!(!stolen);
-    chain.unwrap().release().await.unwrap();
+    set.unwrap().release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -374,14 +374,14 @@ async fn a_pause_of_the_process_that_costs_no_lock_does_not_end_the_call() {
         let other = held_by_another(&table, "b").await;
         let locks = process.locks("me");
         let acquire = locks.acquire_all(["a", "b"]).lease(secs(6)).within(&budget(&process, secs(300))).in_order();
-        let (chain, ()) = tokio::join!(acquire, async {
+        let (set, ()) = tokio::join!(acquire, async {
             sleep(at).await;
             // Longer than the lease. A renewal may be on its way.
             tokio::time::advance(secs(8)).await;
             sleep(secs(5)).await;
             other.release().await.unwrap();
         });
-        chain.unwrap().release().await.unwrap();
+        set.unwrap().release().await.unwrap();
     }
 }
 
@@ -393,7 +393,7 @@ async fn a_slow_renewal_of_one_lock_does_not_delay_those_of_another() {
     let other = held_by_another(&table, "c").await;
     let acquire = locks.acquire_all(["a", "b", "c"]).lease(secs(3)).within(&budget(&process, secs(120))).in_order();
     let thief = table.process();
-    let (chain, stolen, ()) = tokio::join!(
+    let (set, stolen, ()) = tokio::join!(
         acquire,
         async {
             sleep(secs(1)).await;
@@ -408,7 +408,7 @@ async fn a_slow_renewal_of_one_lock_does_not_delay_those_of_another() {
         }
     );
     assert!(!stolen, "b was lost");
-    chain.unwrap().release().await.unwrap();
+    set.unwrap().release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -421,7 +421,7 @@ async fn a_slow_renewal_after_the_last_grant_does_not_end_the_call() {
         let locks = process.builder().request_timeout(timeout).build().unwrap();
         let other = held_by_another(&table, "b").await;
         let acquire = locks.acquire_all(["a", "b"]).lease(secs(6)).within(&budget(&process, secs(120))).in_order();
-        let (chain, ()) = tokio::join!(acquire, async {
+        let (set, ()) = tokio::join!(acquire, async {
             sleep(secs(1)).await;
             process.next_of("a", vec![fault; 60]);
             sleep(secs(7)).await;
@@ -429,9 +429,9 @@ async fn a_slow_renewal_after_the_last_grant_does_not_end_the_call() {
             sleep(secs(lasting - 8)).await;
             process.clear();
         });
-        let chain = chain.unwrap();
-        assert!(!chain.remaining().is_zero());
-        chain.release().await.unwrap();
+        let set = set.unwrap();
+        assert!(!set.remaining().is_zero());
+        set.release().await.unwrap();
     }
 }
 
@@ -442,7 +442,7 @@ async fn after_the_last_grant_it_does_not_ask_again_for_a_lock_that_has_become_s
     let other = held_by_another(&table, "c").await;
     let locks = process.locks("me");
     let acquire = locks.acquire_all(["a", "b", "c"]).lease(secs(6)).within(&budget(&process, secs(300))).in_order();
-    let (chain, ()) = tokio::join!(ends_within(secs(30), acquire), async {
+    let (set, ()) = tokio::join!(ends_within(secs(30), acquire), async {
         sleep(secs(1)).await;
         process.next_of("a", vec![Fault::BlackHole; 300]);
         sleep(millis(5_500)).await;
@@ -450,7 +450,7 @@ async fn after_the_last_grant_it_does_not_ask_again_for_a_lock_that_has_become_s
         sleep(millis(1_500)).await;
         other.release().await.unwrap();
     });
-    let error = chain.unwrap_err();
+    let error = set.unwrap_err();
     assert!(error.is_unknown() && error.to_string().contains("the locks a and b"), "{error}");
     let cause = std::error::Error::source(&error).map(ToString::to_string);
     assert!(cause.as_deref().is_some_and(|cause| cause.contains("not a lock record")), "{cause:?}");
@@ -503,10 +503,10 @@ async fn keys_that_differ_in_their_sort_keys_alone_have_one_order_for_all_caller
     let locks = process.builder().key_attribute("pk").sort_key_attribute("sk").build().unwrap();
     for given in [["1", "2", "3"], ["3", "2", "1"], ["2", "3", "1"]] {
         let keys = given.map(|sort_key| ("p", sort_key));
-        let chain = locks.acquire_all(keys).within(&budget(&process, secs(30))).in_order().await.unwrap();
-        let order: Vec<_> = chain.keys().map(|key| key.sort_key().unwrap().to_owned()).collect();
+        let set = locks.acquire_all(keys).within(&budget(&process, secs(30))).in_order().await.unwrap();
+        let order: Vec<_> = set.keys().map(|key| key.sort_key().unwrap().to_owned()).collect();
         assert_eq!(order, ["1", "2", "3"], "given as {given:?}");
-        chain.release().await.unwrap();
+        set.release().await.unwrap();
     }
 }
 
@@ -519,13 +519,13 @@ async fn when_it_begins_anew_it_goes_on_watching_the_dead_holder_that_it_has_see
     let began = Instant::now();
     let acquire = locks.acquire_all(["a", "b"]).lease(secs(6)).within(&budget(&process, secs(60))).in_order();
 
-    let (chain, ()) = tokio::join!(acquire, async {
+    let (set, ()) = tokio::join!(acquire, async {
         sleep(secs(10)).await;
         table.delete("a");
     });
 
     assert!(began.elapsed() < secs(22), "its lease of 20 s was waited for anew: {:?}", began.elapsed());
-    chain.unwrap().release().await.unwrap();
+    set.unwrap().release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -537,7 +537,7 @@ async fn when_a_lock_is_lost_and_the_wait_is_over_it_does_not_begin_anew() {
     let budget = process.budget(secs(60)).reserve(secs(50));
     let acquire = locks.acquire_all(["a", "b"]).lease(secs(9)).within(&budget).in_order();
 
-    let (chain, ()) = tokio::join!(acquire, async {
+    let (set, ()) = tokio::join!(acquire, async {
         sleep(secs(8)).await;
         table.delete("a");
         // The call learns that b is free, and that it has it, when its wait is over.
@@ -545,7 +545,7 @@ async fn when_a_lock_is_lost_and_the_wait_is_over_it_does_not_begin_anew() {
         other.release().await.unwrap();
     });
 
-    let error = chain.unwrap_err();
+    let error = set.unwrap_err();
     assert!(error.is_unknown() && error.may_be_held().is_empty(), "{error}: {:?}", error.may_be_held());
     assert_eq!((table.row("a"), table.is_released("b")), (None, true));
 }
@@ -582,7 +582,7 @@ async fn it_is_returned_with_at_least_half_of_each_lease_left() {
     let locks = process.locks("me");
     let acquire = locks.acquire_all(["a", "b"]).lease(secs(21)).within(&budget(&process, secs(120))).in_order();
 
-    let (chain, ()) = tokio::join!(acquire, async {
+    let (set, ()) = tokio::join!(acquire, async {
         sleep(secs(1)).await;
         // No renewal of a has a response before b is granted.
         process.next_of("a", vec![Fault::BlackHole; 300]);
@@ -594,7 +594,7 @@ async fn it_is_returned_with_at_least_half_of_each_lease_left() {
         process.clear();
     });
 
-    let chain = chain.unwrap();
-    assert!(chain.remaining() >= secs(10), "{:?} are left of 20 s", chain.remaining());
-    chain.release().await.unwrap();
+    let set = set.unwrap();
+    assert!(set.remaining() >= secs(10), "{:?} are left of 20 s", set.remaining());
+    set.release().await.unwrap();
 }

@@ -1,7 +1,7 @@
 //! A call for several locks that does not know what became of some of them names all of these, and no others.
 
 use crate::{LEASE, acquired, cancelled, may_be_held, released};
-use lambda_lock::{Error, ErrorKind, SavedLockChain};
+use lambda_lock::{Error, ErrorKind, SavedLockSet};
 use lambda_lock_testkit::{Fault, Process, Table, case, counted, granted, millis, secs};
 use tokio::time::sleep;
 
@@ -55,13 +55,13 @@ async fn a_checkpoint_a_release_and_a_resume_name_each_lock_of_unknown_outcome()
         let process = table.process();
         let locks = process.locks("me");
         let budget = process.budget(secs(60)).reserve(secs(0));
-        let mut chain = locks.acquire_all(["a", "b", "c"]).within(&budget).in_order().await.unwrap();
+        let mut set = locks.acquire_all(["a", "b", "c"]).within(&budget).in_order().await.unwrap();
         is_silent_about(&process, &["a", "c"]);
 
         let error = match what {
-            "checkpoint" => chain.checkpoint().await.unwrap_err(),
-            "release" => chain.release().await.unwrap_err(),
-            _ => locks.resume_chain(chain.save()).await.unwrap_err(),
+            "checkpoint" => set.checkpoint().await.unwrap_err(),
+            "release" => set.release().await.unwrap_err(),
+            _ => locks.resume_all(set.save()).await.unwrap_err(),
         };
 
         assert!(error.is_unknown() && error.to_string().contains("the locks a and c may or may not"), "{error}");
@@ -125,8 +125,8 @@ async fn a_commit_of_unknown_outcome_has_all_of_its_locks() {
     let error = set.commit([lambda_lock_testkit::counted("o-1")]).await.unwrap_err();
     assert_eq!((error.kind(), may_be_held(&error)), (ErrorKind::Unknown, vec!["a", "b"]));
     process.clear();
-    let saved: SavedLockChain = serde_json::from_value(serde_json::to_value(set.save()).unwrap()).unwrap();
-    process.locks("me").resume_chain(saved).await.unwrap().release().await.unwrap();
+    let saved: SavedLockSet = serde_json::from_value(serde_json::to_value(set.save()).unwrap()).unwrap();
+    process.locks("me").resume_all(saved).await.unwrap().release().await.unwrap();
 }
 
 /// Another grant has this lock, and the guard does not know.
@@ -182,13 +182,13 @@ async fn whatever_ends_a_guard_names_the_locks_that_it_could_not_give_back() {
                 let budget = process.budget(secs(60));
                 let acquire = locks.acquire_all(["a", "b", "c"]).lease(LEASE).within(&budget).in_order();
                 let done: Result<(), Error> = acquire
-                    .run(async |chain| {
+                    .run(async |set| {
                         if what == "run after lost" {
                             is_taken(&table, "b").await;
                             for key in ["a", "c"] {
                                 process.next_of(key, [vec![Fault::None], vec![Fault::BlackHole; 40]].concat());
                             }
-                            assert!(chain.checkpoint().await.unwrap_err().is_lost());
+                            assert!(set.checkpoint().await.unwrap_err().is_lost());
                         } else {
                             ready().await;
                         }

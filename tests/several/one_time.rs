@@ -1,6 +1,6 @@
 //! The requests of several locks have one time together, however many there are.
 
-use lambda_lock::{Error, LockChain, LockClient};
+use lambda_lock::{Error, LockClient, LockSet};
 use lambda_lock_testkit::{Fault, Process, Table, case, millis, secs};
 use tokio::time::{Instant, sleep};
 
@@ -9,7 +9,7 @@ fn keys() -> Vec<String> {
     (0..25).map(|index| format!("k-{index:02}")).collect()
 }
 
-async fn held(locks: &LockClient, process: &Process) -> Result<LockChain, Error> {
+async fn held(locks: &LockClient, process: &Process) -> Result<LockSet, Error> {
     locks.acquire_all(keys()).within(&process.budget(secs(120)).reserve(secs(0))).in_order().await
 }
 
@@ -20,16 +20,16 @@ async fn a_checkpoint_a_release_and_a_resume_take_three_request_timeouts_and_las
         let table = Table::new();
         let process = table.process();
         let locks = process.locks("me");
-        let mut chain = held(&locks, &process).await.unwrap();
+        let mut set = held(&locks, &process).await.unwrap();
         process.next(vec![Fault::BlackHole; 1_000]);
         let began = Instant::now();
 
         let error = match what {
-            "checkpoint" => chain.checkpoint().await.unwrap_err(),
-            "release" => chain.release().await.unwrap_err(),
-            "resume" => locks.resume_chain(chain.save()).await.unwrap_err(),
+            "checkpoint" => set.checkpoint().await.unwrap_err(),
+            "release" => set.release().await.unwrap_err(),
+            "resume" => locks.resume_all(set.save()).await.unwrap_err(),
             _ => {
-                let saved = lambda_lock::SavedLockSet::from_locks(chain.save().locks().to_vec());
+                let saved = lambda_lock::SavedLockSet::from_locks(set.save().locks().to_vec());
                 locks.release_all(saved).await.unwrap_err()
             }
         };
@@ -49,12 +49,12 @@ async fn an_acquire_in_order_that_gives_many_locks_back_in_an_outage_leaves_the_
     let locks = process.locks("me");
     let acquire = locks.acquire_all(keys()).within(&process.budget(secs(40)).reserve(secs(30))).in_order();
 
-    let (chain, ()) = tokio::join!(acquire, async {
+    let (set, ()) = tokio::join!(acquire, async {
         sleep(millis(9_500)).await;
         process.next(vec![Fault::BlackHole; 1_000]);
     });
 
-    let error = chain.unwrap_err();
+    let error = set.unwrap_err();
     assert!(error.is_unknown() && error.may_be_held().len() >= 24, "{error:?}");
     // Ten seconds, a last request, and one response for those that are given back.
     assert!(began.elapsed() <= millis(12_200), "{:?}", began.elapsed());
@@ -86,14 +86,14 @@ async fn an_acquire_in_order_asks_for_no_further_lock_when_its_time_is_over() {
         process.next(vec![Fault::Slow(millis(answer)); 1_000]);
         let budget = process.budget(secs(10)).reserve(secs(5));
         let locks = process.locks("me");
-        let (chain, ()) = tokio::join!(locks.acquire_all(keys.to_vec()).within(&budget).in_order(), async {
+        let (set, ()) = tokio::join!(locks.acquire_all(keys.to_vec()).within(&budget).in_order(), async {
             sleep(millis(4_700)).await;
             other.release().await.unwrap();
         });
 
         // One answer, one for the place in line that is given up, and one for what is given back, eight at once.
         assert!(budget.remaining().unwrap() >= millis(4_200), "{:?} is left", budget.remaining());
-        if let Err(error) = chain {
+        if let Err(error) = set {
             assert!(error.is_out_of_time() && error.to_string().contains("asked for"), "{error}");
             assert!(error.needed() >= error.remaining() && error.may_be_held().is_empty(), "{error:?}");
             assert!(
@@ -132,7 +132,7 @@ async fn an_acquire_in_order_without_time_to_wait_is_granted_free_locks() {
     let process = table.process();
     process.next(vec![Fault::Slow(millis(100)); 1_000]);
     let budget = process.budget(secs(10)).reserve(secs(10));
-    let chain = process.locks("me").acquire_all(keys()).within(&budget).in_order().await.unwrap();
-    assert_eq!(chain.keys().len(), 25);
-    chain.release().await.unwrap();
+    let set = process.locks("me").acquire_all(keys()).within(&budget).in_order().await.unwrap();
+    assert_eq!(set.keys().count(), 25);
+    set.release().await.unwrap();
 }

@@ -42,9 +42,9 @@ async fn no_work_begins_with_a_lock_that_an_operator_freed_minutes_ago() {
             let acquire = lease.into_iter().fold(acquire, |acquire, lease| acquire.lease(lease)).in_order();
             let thief_works = Cell::new(false);
             let (worked, token) = tokio::join!(
-                acquire.run(async |chain| {
+                acquire.run(async |set| {
                     assert!(!thief_works.get(), "two work with a at once");
-                    Ok::<_, Error>(chain.fencing_token_of("a").unwrap())
+                    Ok::<_, Error>(set.fencing_token_of("a").unwrap())
                 }),
                 async {
                     sleep(secs(10)).await;
@@ -77,7 +77,7 @@ async fn a_lock_is_renewed_each_third_of_a_lease_that_no_renewal_extends_or_shor
     let locks = process.locks("me");
     let budget = process.budget(secs(300)).reserve(secs(60));
     let acquire = locks.acquire_all(["a", "b"]).within(&budget).in_order();
-    let (chain, ()) = tokio::join!(acquire, async {
+    let (set, ()) = tokio::join!(acquire, async {
         sleep(secs(1)).await;
         let [version, end] = ["recordVersionNumber", "leaseEndsAt"].map(|name| table.attribute("a", name).unwrap());
         let mut versions = vec![version];
@@ -91,9 +91,9 @@ async fn a_lock_is_renewed_each_third_of_a_lease_that_no_renewal_extends_or_shor
         assert_eq!(versions.len(), 3);
         other.release().await.unwrap();
     });
-    let chain = chain.unwrap();
-    assert!(chain.remaining() >= budget.remaining().unwrap(), "{:?} of {budget:?}", chain.remaining());
-    chain.release().await.unwrap();
+    let set = set.unwrap();
+    assert!(set.remaining() >= budget.remaining().unwrap(), "{:?} of {budget:?}", set.remaining());
+    set.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,7 +103,7 @@ async fn the_third_counts_from_the_last_renewal_also_when_it_goes_on_to_the_next
     let others = [held_by_another(&table, "b").await, held_by_another(&table, "c").await];
     let locks = process.locks("me");
     let acquire = locks.acquire_all(["a", "b", "c"]).lease(secs(30)).within(&process.budget(secs(200))).in_order();
-    let (chain, ()) = tokio::join!(acquire, async {
+    let (set, ()) = tokio::join!(acquire, async {
         for other in others {
             for _ in 0..80 {
                 sleep(millis(100)).await;
@@ -113,7 +113,7 @@ async fn the_third_counts_from_the_last_renewal_also_when_it_goes_on_to_the_next
             other.release().await.unwrap();
         }
     });
-    chain.unwrap().release().await.unwrap();
+    set.unwrap().release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,7 +124,7 @@ async fn keep_alive_counts_the_third_from_the_last_renewal() {
     let locks = process.locks("me");
     let began = Instant::now();
     let acquire = locks.acquire_all(["a", "b"]).within(&process.budget(secs(900))).in_order();
-    let (worked, ()) = tokio::join!(acquire.run(async |chain| chain.keep_alive(sleep(secs(500))).await), async {
+    let (worked, ()) = tokio::join!(acquire.run(async |set| set.keep_alive(sleep(secs(500))).await), async {
         sleep(secs(10)).await;
         broken(&table.process().locks("operator"), "a").await;
         sleep(secs(240)).await;
@@ -166,7 +166,7 @@ async fn a_lock_whose_renewals_had_no_response_is_renewed_before_the_work_begins
         let budget = process.budget(secs(60)).reserve(secs(10));
         let acquire = locks.acquire_all(["a", "b"]).within(&budget);
         let acquire = lease.into_iter().fold(acquire, |acquire, lease| acquire.lease(lease)).in_order();
-        let (chain, token) = tokio::join!(acquire, async {
+        let (set, token) = tokio::join!(acquire, async {
             sleep(secs(10)).await;
             broken(&table.process().locks("operator"), "a").await;
             let thief = taken_by_thief(&table, "a", secs(120)).await;
@@ -180,9 +180,9 @@ async fn a_lock_whose_renewals_had_no_response_is_renewed_before_the_work_begins
             thief.release().await.unwrap();
             token
         });
-        let chain = chain.unwrap();
-        assert!(chain.fencing_token_of("a").unwrap() > token);
-        chain.release().await.unwrap();
+        let set = set.unwrap();
+        assert!(set.fencing_token_of("a").unwrap() > token);
+        set.release().await.unwrap();
     }
 }
 
@@ -193,7 +193,7 @@ async fn a_lock_that_becomes_old_while_another_one_is_renewed_is_renewed_too() {
     let other = held_long(&table, "c").await;
     let locks = process.builder().request_timeout(secs(20)).build().unwrap();
     let acquire = locks.acquire_all(["a", "b", "c"]).lease(secs(31)).within(&process.budget(secs(400))).in_order();
-    let (chain, ()) = tokio::join!(acquire, async {
+    let (set, ()) = tokio::join!(acquire, async {
         sleep(secs(1)).await;
         // Its renewal after 10 s has its response 12 s later. That of b has one at once, and is 12 s old by then.
         process.next_of("a", [Fault::Slow(secs(12))]);
@@ -202,7 +202,7 @@ async fn a_lock_that_becomes_old_while_another_one_is_renewed_is_renewed_too() {
         until_granted(&table, "c").await;
         process.next_of("a", [Fault::Slow(secs(12))]);
     });
-    let left: Vec<_> = chain.unwrap().into_locks().into_iter().map(|lock| (lock.remaining(), lock.save()).0).collect();
+    let left: Vec<_> = set.unwrap().into_locks().into_iter().map(|lock| (lock.remaining(), lock.save()).0).collect();
     assert!(left[1..].iter().all(|left| *left >= secs(29)), "{left:?}");
 }
 
@@ -217,13 +217,13 @@ async fn its_last_renewals_end_within_the_time_of_the_call() {
         let budget = process.budget(secs(90)).reserve(secs(84));
         let began = Instant::now();
         let acquire = locks.acquire_all(["a", "b"]).lease(secs(6)).within(&budget).in_order();
-        let (chain, ()) = tokio::join!(acquire, async {
+        let (set, ()) = tokio::join!(acquire, async {
             sleep(millis(500)).await;
             process.next_of("a", vec![Fault::BlackHole; 300]);
             sleep(millis(5_300)).await;
             other.release().await.unwrap();
         });
-        let error = chain.unwrap_err();
+        let error = set.unwrap_err();
         assert!(error.is_unknown() && began.elapsed() <= longest, "{error} after {:?}", began.elapsed());
     }
 }
@@ -237,8 +237,8 @@ fn late(renewals: usize) -> Vec<Fault> {
 async fn with_short_leases(process: &Process, meanwhile: impl Future<Output = ()>) -> Result<(), Error> {
     let locks = process.builder().request_timeout(secs(2)).build().unwrap();
     let acquire = locks.acquire_all(["a", "b"]).lease(secs(1)).within(&process.budget(secs(200))).in_order();
-    let (chain, ()) = tokio::join!(ends_within(secs(100), acquire), meanwhile);
-    chain?.release().await.map(drop)
+    let (set, ()) = tokio::join!(ends_within(secs(100), acquire), meanwhile);
+    set?.release().await.map(drop)
 }
 
 #[tokio::test(start_paused = true)]
@@ -281,14 +281,14 @@ async fn where_its_wait_is_over_it_names_the_lock_that_it_could_not_get_whatever
     let locks = process.builder().request_timeout(secs(5)).build().unwrap();
     let budget = process.budget(secs(60)).reserve(secs(50));
     let acquire = locks.acquire_all(["a", "b"]).lease(millis(1_500)).within(&budget).in_order();
-    let (chain, ()) = tokio::join!(acquire, async {
+    let (set, ()) = tokio::join!(acquire, async {
         sleep(secs(9)).await;
         // It is looking at b when it learns that a is lost, and has the response when its wait is over.
         process.next_of("b", vec![Fault::Slow(millis(1_500)); 9]);
         sleep(millis(300)).await;
         table.delete("a");
     });
-    let error = chain.unwrap_err();
+    let error = set.unwrap_err();
     assert!(error.is_held() && blocked(&error) == ["b"], "{error}");
     assert_eq!(table.row("a"), None);
     other.release().await.unwrap();

@@ -7,7 +7,7 @@
 #![allow(clippy::print_stdout, reason = "the counts are what a run of many seeds shows")]
 
 use fastrand::Rng;
-use lambda_lock::{Budget, Error, Lock, LockChain, LockClient, LockSet};
+use lambda_lock::{Budget, Error, Lock, LockClient, LockKey, LockSet};
 use lambda_lock_testkit::{Fault, Process, Table, case, ends_within, millis, secs};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -32,7 +32,6 @@ const FURTHEST: i64 = 900;
 enum Guard {
     One(Lock),
     Set(LockSet),
-    Chain(LockChain),
 }
 
 impl Guard {
@@ -40,9 +39,9 @@ impl Guard {
     fn tokens(&self) -> BTreeMap<String, u64> {
         match self {
             Guard::One(lock) => [(lock.key().key().to_owned(), lock.fencing_token())].into(),
-            Guard::Set(set) => set.keys().map(|key| (key.key().to_owned(), set.fencing_token())).collect(),
-            Guard::Chain(chain) => {
-                chain.keys().map(|key| (key.key().to_owned(), chain.fencing_token_of(key).unwrap())).collect()
+            Guard::Set(set) => {
+                let token_of = |key: &LockKey| set.fencing_token_of(key.clone()).unwrap();
+                set.keys().map(|key| (key.key().to_owned(), token_of(key))).collect()
             }
         }
     }
@@ -51,7 +50,6 @@ impl Guard {
         match self {
             Guard::One(lock) => lock.remaining(),
             Guard::Set(set) => set.remaining(),
-            Guard::Chain(chain) => chain.remaining(),
         }
     }
 
@@ -59,7 +57,6 @@ impl Guard {
         match self {
             Guard::One(lock) => lock.checkpoint().await,
             Guard::Set(set) => set.checkpoint().await,
-            Guard::Chain(chain) => chain.checkpoint().await,
         }
     }
 
@@ -67,7 +64,6 @@ impl Guard {
         match self {
             Guard::One(lock) => lock.keep_alive(work).await,
             Guard::Set(set) => set.keep_alive(work).await,
-            Guard::Chain(chain) => chain.keep_alive(work).await,
         }
     }
 
@@ -75,7 +71,6 @@ impl Guard {
         match self {
             Guard::One(lock) => lock.release().await.map(drop),
             Guard::Set(set) => set.release().await.map(drop),
-            Guard::Chain(chain) => chain.release().await.map(drop),
         }
     }
 }
@@ -200,7 +195,7 @@ impl Worker {
             match kind {
                 0..=3 => {
                     let acquire = self.locks.acquire_all(keys.iter().copied()).owner(&owner).lease(lease);
-                    acquire.within(&budget).in_order().await.map(Guard::Chain)
+                    acquire.within(&budget).in_order().await.map(Guard::Set)
                 }
                 4..=5 => {
                     let acquire = self.locks.acquire_all(keys.iter().copied()).owner(&owner).lease(lease);
@@ -375,8 +370,8 @@ async fn calm(table: &Table, turn: Duration, lease: Duration) {
     sleep(turn * 6).await;
     let process = table.process();
     let locks = process.locks("last");
-    let chain = locks.acquire_all(KEYS).lease(lease).within(&budget(&process)).in_order();
-    ends_within(turn * 20 + secs(6), chain).await.unwrap().release().await.unwrap();
+    let set = locks.acquire_all(KEYS).lease(lease).within(&budget(&process)).in_order();
+    ends_within(turn * 20 + secs(6), set).await.unwrap().release().await.unwrap();
     for caller in busy {
         caller.await.unwrap();
     }

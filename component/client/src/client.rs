@@ -13,7 +13,7 @@ use crate::run::run;
 use crate::set::{LockSet, gone};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Region};
 use aws_smithy_wasm::wasi::{WasiHttpClientBuilder, WasiSleep};
-use lambda_lock::{Dialect, LockClient, LockClientBuilder, PeekedLock, Permit, SavedLocks, TryAcquired};
+use lambda_lock::{Dialect, LockClient, LockClientBuilder, PeekedLock, Permit, SavedLockSet, TryAcquired};
 use std::time::Duration;
 
 type Result<T> = std::result::Result<T, types::Error>;
@@ -109,11 +109,8 @@ impl GuestClient for Client {
         options: SeveralOptions,
     ) -> std::result::Result<locks::LockSet, SeveralError> {
         let request = several(self.locks.acquire_all(keys), options);
-        Ok(locks::LockSet::new(if in_order {
-            LockSet::in_order(self.locks.clone(), run(request.in_order().into_future())?, None)
-        } else {
-            LockSet::together(self.locks.clone(), run(request.into_future())?)
-        }))
+        let acquire = if in_order { request.in_order().into_future() } else { request.into_future() };
+        Ok(self.set(run(acquire)?))
     }
 
     fn resume_all(
@@ -122,17 +119,14 @@ impl GuestClient for Client {
         time: Option<Budget>,
         lease: Option<u64>,
     ) -> Result<locks::LockSet> {
-        let token = saved.first().map(|first| first.fencing_token);
-        let token = token.filter(|token| saved.iter().all(|saved| saved.fencing_token == *token));
-        // Locks that were acquired together are resumed as a chain too. So the component has one copy of the code.
-        let mut resume = self.locks.resume_chain(saved_locks(saved));
+        let mut resume = self.locks.resume_all(saved_locks(saved));
         if let Some(time) = time {
             resume = resume.within(&budget(time));
         }
         if let Some(lease) = lease {
             resume = resume.lease(Duration::from_millis(lease));
         }
-        Ok(locks::LockSet::new(LockSet::in_order(self.locks.clone(), run(resume.into_future())?, token)))
+        Ok(self.set(run(resume.into_future())?))
     }
 
     fn release_all(&self, saved: Vec<types::SavedLock>) -> Result<Vec<types::LockKey>> {
@@ -155,14 +149,18 @@ impl Client {
         locks::Lock::new(Lock::held(self.locks.clone(), lock))
     }
 
+    fn set(&self, locks: lambda_lock::LockSet) -> locks::LockSet {
+        locks::LockSet::new(LockSet::new(self.locks.clone(), locks))
+    }
+
     fn permit(&self, permit: Permit) -> locks::Permit {
         // There are 1000 places at most.
         locks::Permit { place: permit.place() as u32, lock: self.held(permit.into_lock()) }
     }
 }
 
-fn saved_locks<Grants>(saved: Vec<types::SavedLock>) -> SavedLocks<Grants> {
-    SavedLocks::from_locks(saved.into_iter().map(Into::into).collect())
+fn saved_locks(saved: Vec<types::SavedLock>) -> SavedLockSet {
+    SavedLockSet::from_locks(saved.into_iter().map(Into::into).collect())
 }
 
 fn config(region: String, endpoint: Option<String>, credentials: Credentials) -> Config {

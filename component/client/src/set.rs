@@ -6,7 +6,7 @@ use crate::convert::millis;
 use crate::error::lost;
 use crate::fence::written;
 use crate::run::run;
-use lambda_lock::{LockChain, LockClient, ReleaseAll, ReleaseAllOutcome, SavedLock, SavedLockSet};
+use lambda_lock::{LockClient, ReleaseAll, ReleaseAllOutcome, SavedLock, SavedLockSet};
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -21,35 +21,21 @@ pub(crate) struct LockSet {
 }
 
 enum State {
-    Together(lambda_lock::LockSet),
-    InOrder(LockChain),
+    Held(lambda_lock::LockSet),
     /// Released or handed over. The saved locks are enough to release them again.
     Over(Vec<SavedLock>),
 }
 
-/// Does the same with both kinds of guards, which are of one form, but not of one type.
-macro_rules! held_or {
-    ($state:expr, $locks:ident => $held:expr, $saved:ident => $over:expr) => {
-        match $state {
-            State::Together($locks) => $held,
-            State::InOrder($locks) => $held,
-            State::Over($saved) => $over,
-        }
-    };
-}
-
 impl LockSet {
-    pub(crate) fn together(client: LockClient, locks: lambda_lock::LockSet) -> Self {
-        Self { client, token: Some(locks.fencing_token()), state: RefCell::new(State::Together(locks)) }
-    }
-
-    /// Resumed locks are of this kind too, so their token is the caller's to know.
-    pub(crate) fn in_order(client: LockClient, locks: LockChain, token: Option<u64>) -> Self {
-        Self { client, token, state: RefCell::new(State::InOrder(locks)) }
+    pub(crate) fn new(client: LockClient, locks: lambda_lock::LockSet) -> Self {
+        Self { client, token: locks.fencing_token(), state: RefCell::new(State::Held(locks)) }
     }
 
     fn as_saved(&self) -> Vec<SavedLock> {
-        held_or!(&*self.state.borrow(), locks => locks.to_saved().locks().to_vec(), saved => saved.clone())
+        match &*self.state.borrow() {
+            State::Held(locks) => locks.to_saved().locks().to_vec(),
+            State::Over(saved) => saved.clone(),
+        }
     }
 
     /// Ends the guard here without a request.
@@ -69,22 +55,32 @@ impl GuestLockSet for LockSet {
     }
 
     fn remaining(&self) -> u64 {
-        held_or!(&*self.state.borrow(), locks => millis(locks.remaining()), _saved => 0)
+        match &*self.state.borrow() {
+            State::Held(locks) => millis(locks.remaining()),
+            State::Over(_) => 0,
+        }
     }
 
     fn ensure_remaining(&self, step: u64) -> Result<()> {
         let step = Duration::from_millis(step);
-        held_or!(&*self.state.borrow(), locks => Ok(locks.ensure_remaining(step)?), saved => Err(lost(saved)))
+        match &*self.state.borrow() {
+            State::Held(locks) => Ok(locks.ensure_remaining(step)?),
+            State::Over(saved) => Err(lost(saved)),
+        }
     }
 
     fn renew(&self) -> Result<()> {
-        held_or!(&mut *self.state.borrow_mut(), locks => Ok(run(Box::pin(locks.checkpoint()))?), saved => Err(lost(saved)))
+        match &mut *self.state.borrow_mut() {
+            State::Held(locks) => Ok(run(Box::pin(locks.checkpoint()))?),
+            State::Over(saved) => Err(lost(saved)),
+        }
     }
 
     fn condition_checks(&self) -> Result<Vec<types::ConditionCheck>> {
-        let checks =
-            held_or!(&*self.state.borrow(), locks => locks.condition_checks()?, saved => return Err(lost(saved)));
-        checks.into_iter().map(written).collect()
+        match &*self.state.borrow() {
+            State::Held(locks) => locks.condition_checks()?.into_iter().map(written).collect(),
+            State::Over(saved) => Err(lost(saved)),
+        }
     }
 
     fn to_saved(&self) -> Vec<types::SavedLock> {
@@ -93,16 +89,19 @@ impl GuestLockSet for LockSet {
 
     fn save(&self) -> Vec<types::SavedLock> {
         let (state, saved) = self.end();
-        // Otherwise the guard would warn that the locks were not released.
-        held_or!(state, locks => drop(locks.save()), _saved => ());
+        if let State::Held(locks) = state {
+            // Otherwise the guard would warn that the locks were not released.
+            let _ = locks.save();
+        }
         saved.iter().map(Into::into).collect()
     }
 
     fn release(&self) -> Result<Vec<types::LockKey>> {
         let (state, saved) = self.end();
-        gone(held_or!(state, locks => locks.release(), _saved => {
-            self.client.release_all(SavedLockSet::from_locks(saved))
-        }))
+        gone(match state {
+            State::Held(locks) => locks.release(),
+            State::Over(_) => self.client.release_all(SavedLockSet::from_locks(saved)),
+        })
     }
 }
 

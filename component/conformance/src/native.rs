@@ -5,8 +5,8 @@ use crate::subject::{Acquire, Ask, Blocked, BoxFuture, Failure, Queueing, Severa
 use anyhow::Context;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use lambda_lock::{
-    AcquireRequest, Budget, Error, ErrorKind, Held, Lock, LockChain, LockClient, LockKey, LockSet, NewHolder,
-    Observation, PeekedLock, ReleaseAllOutcome, ReleaseOutcome, SavedLock, SavedLocks, TryAcquired,
+    AcquireRequest, Budget, Error, ErrorKind, Held, Lock, LockClient, LockKey, LockSet, NewHolder, Observation,
+    PeekedLock, ReleaseAllOutcome, ReleaseOutcome, SavedLock, SavedLockSet, TryAcquired,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -21,25 +21,8 @@ pub struct Native(Mutex<Opened>);
 struct Opened {
     locks: Option<LockClient>,
     granted: BTreeMap<u64, Lock>,
-    sets: BTreeMap<u64, Set>,
+    sets: BTreeMap<u64, LockSet>,
     last: u64,
-}
-
-/// Several locks that were granted by one call.
-#[derive(Debug)]
-enum Set {
-    Together(LockSet),
-    InOrder(LockChain),
-}
-
-/// Does the same with both kinds of sets, which are of one form, but not of one type.
-macro_rules! of_either {
-    ($value:expr, $set:ident => $done:expr) => {
-        match $value {
-            Set::Together($set) => $done,
-            Set::InOrder($set) => $done,
-        }
-    };
 }
 
 /// Sets the options of a call for several locks or for a place, which have the same methods.
@@ -55,12 +38,6 @@ macro_rules! several {
         let request = workflow.iter().fold(request, |request, workflow| request.workflow(workflow));
         if reclaim_own { request.reclaim_own() } else { request }
     }};
-}
-
-impl Set {
-    fn save(self) -> Vec<SavedLock> {
-        of_either!(self, set => set.save().locks().to_vec())
-    }
 }
 
 impl Subject for Native {
@@ -117,32 +94,26 @@ impl Opened {
             Ask::AcquireAll { keys, in_order, several } => {
                 let request = several!(locks.acquire_all(keys), several);
                 match in_order {
-                    true => request.in_order().await.map(|set| self.grant_all(Set::InOrder(set), None)),
-                    false => request.await.map(|set| {
-                        let token = set.fencing_token();
-                        self.grant_all(Set::Together(set), Some(token))
-                    }),
+                    true => request.in_order().await,
+                    false => request.await,
                 }
+                .map(|set| self.grant_all(set))
             }
             Ask::ResumeAll { saved, lease } => {
-                // The scenarios hand over only locks that were acquired together.
-                let resume = locks.resume_all(SavedLocks::from_locks(read_all_saved(saved)?));
+                let resume = locks.resume_all(SavedLockSet::from_locks(read_all_saved(saved)?));
                 let resume = lease.iter().fold(resume, |resume, lease| resume.lease(Duration::from_millis(*lease)));
-                resume.await.map(|set| {
-                    let token = set.fencing_token();
-                    self.grant_all(Set::Together(set), Some(token))
-                })
+                resume.await.map(|set| self.grant_all(set))
             }
             Ask::ReleaseAll { set } => {
                 let set = self.sets.remove(&set).context("there is no set with this number")?;
-                of_either!(set, set => set.release()).await.map(gone)
+                set.release().await.map(gone)
             }
             Ask::ReleaseAllSaved { saved } => {
-                locks.release_all(SavedLocks::from_locks(read_all_saved(saved)?)).await.map(gone)
+                locks.release_all(SavedLockSet::from_locks(read_all_saved(saved)?)).await.map(gone)
             }
             Ask::SavedAll { set, keep: false } => {
                 let set = self.sets.remove(&set).context("there is no set with this number")?;
-                Ok(json!(set.save().iter().map(written).collect::<Vec<_>>()))
+                Ok(json!(set.save().locks().iter().map(written).collect::<Vec<_>>()))
             }
             Ask::AcquirePermit { name, permits, several } => {
                 let semaphore = locks.semaphore(name, permits);
@@ -169,7 +140,7 @@ impl Opened {
             anyhow::bail!("{ask:?} does not use a set")
         };
         let set = self.sets.get_mut(set).context("there is no set with this number")?;
-        let told = of_either!(set, set => match ask {
+        let told = match ask {
             Ask::RenewAll { .. } => set.checkpoint().await.map(|()| Value::Null),
             Ask::EnsureRemainingOfAll { step, .. } => {
                 set.ensure_remaining(Duration::from_millis(step)).map(|()| Value::Null)
@@ -183,18 +154,18 @@ impl Opened {
             },
             Ask::SavedAll { .. } => Ok(json!(set.to_saved().locks().iter().map(written).collect::<Vec<_>>())),
             _ => Ok(json!(millis(set.remaining()))),
-        });
+        };
         Ok(told.map_err(failure))
     }
 
-    fn grant_all(&mut self, set: Set, token: Option<u64>) -> Value {
+    fn grant_all(&mut self, set: LockSet) -> Value {
         self.last += 1;
-        let keys: Vec<_> = of_either!(&set, set => set.keys().map(|key| key.key().to_owned()).collect());
+        let keys: Vec<_> = set.keys().map(|key| key.key().to_owned()).collect();
         let grant = json!({
             "set": self.last,
             "keys": keys,
-            "fencingToken": token,
-            "remaining": of_either!(&set, set => millis(set.remaining())),
+            "fencingToken": set.fencing_token(),
+            "remaining": millis(set.remaining()),
         });
         self.sets.insert(self.last, set);
         grant

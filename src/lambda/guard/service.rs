@@ -6,7 +6,6 @@ use super::when_held::WhenHeld;
 use crate::engine::error::Error;
 use crate::lock::acquire::TryAcquired;
 use crate::lock::guard::Lock;
-use crate::lock::validity::Validity;
 use lambda_lock_protocol::{LockKey, SavedLock};
 use lambda_runtime::{Context, LambdaEvent};
 use std::fmt;
@@ -73,14 +72,15 @@ where
             let locked = Locked { payload, grant: lock.to_saved() };
             // Called at its first poll, and so only while the lock is ours.
             let handled = async { inner.call(LambdaEvent::new(locked, context)).await };
-            let handled = if settings.is_cut { lock.validity().run(handled).await } else { Some(handled.await) };
+            let held = lock.held;
+            let handled = if settings.is_cut { held.validity().run(handled).await } else { Some(handled.await) };
             match handled {
-                Some(Ok(answer)) => lock.finish_work().await.map(|()| answer).map_err(LockServiceError::Lock),
+                Some(Ok(answer)) => held.finish_work().await.map(|()| answer).map_err(LockServiceError::Lock),
                 Some(Err(error)) => {
-                    lock.finish().await;
+                    held.finish().await;
                     Err(LockServiceError::Handler(error))
                 }
-                None => Err(LockServiceError::Lock(lock.cut_short().await)),
+                None => Err(LockServiceError::Lock(held.cut_short().await)),
             }
         })
     }

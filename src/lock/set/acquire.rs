@@ -1,18 +1,16 @@
 //! Acquire of several locks: the options of the caller, and what the result means.
 
-use super::{HeldLocks, LockSet, MAX_LOCKS};
+use super::{LockSet, MAX_LOCKS};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::lease_policy;
 use crate::engine::error::{Blocked, Error};
 use crate::engine::port::EnginePort;
-use crate::lock::acquire::{Trying, Waiting, may_hold};
-use crate::lock::guard::Lock;
-use crate::lock::renew::Renewable;
-use crate::lock::validity::Validity;
+use crate::lock::acquire::{Trying, Waiting, run};
+use crate::lock::held::{HeldLocks, Hold};
 use lambda_lock_protocol::{
-    self as protocol, AcquireAllOptions, AcquiredAll, AttributesChange, DataChange, FailedAcquire, Failure, Holding,
-    Invalid, LockKey, Named, Observation, Operation, Reclaim, Rejection, WantedLock,
+    self as protocol, AcquireAllOptions, AcquiredAll, AttributesChange, DataChange, FailedAcquire, Failure, Invalid,
+    LockKey, Named, Observation, Operation, Reclaim, Rejection, WantedLock,
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -198,14 +196,15 @@ pub(in crate::lock) fn check_distinct(engine: &Engine, keys: &[LockKey]) -> Resu
 }
 
 pub(super) fn check_count(keys: usize) -> Result<(), Error> {
-    if keys == 0 || keys > MAX_LOCKS {
-        return Err(Invalid::new(format!(
-            "a call acquires 1 to {MAX_LOCKS} locks, but {keys} keys were given: lock what they have in common, or a \
-             part of them at a time"
-        ))
-        .into());
-    }
-    Ok(())
+    if keys == 0 || keys > MAX_LOCKS { Err(wrong_count(keys)) } else { Ok(()) }
+}
+
+pub(super) fn wrong_count(keys: usize) -> Error {
+    let text = format!(
+        "a call acquires 1 to {MAX_LOCKS} locks, but {keys} keys were given: lock what they have in common, or a part of \
+         them at a time"
+    );
+    Invalid::new(text).into()
 }
 
 /// Acquires several locks in one transaction.
@@ -232,13 +231,12 @@ pub(super) async fn acquire(
     let (cause, report) = port.end();
     let acquired = match acquired {
         Ok(AcquiredAll::Granted { holdings, renew_first }) => {
-            let lock = |holding: Holding| Lock::granted(engine.clone(), holding, budget.clone(), None);
-            let set = LockSet::new(engine, holdings.into_iter().map(lock).collect());
-            if renew_first {
-                set.renewed_or_released().instrument(span.clone()).await.map(TryAcquired::Granted)
-            } else {
-                Ok(TryAcquired::Granted(set))
+            let holds = holdings.into_iter().map(|holding| Hold::granted(engine.clock(), holding, None));
+            match HeldLocks::all_of(engine, budget.clone(), holds) {
+                Some(held) if renew_first => held.renewed_or_released().instrument(span.clone()).await,
+                held => held.ok_or_else(|| wrong_count(0)),
             }
+            .map(|held| TryAcquired::Granted(LockSet { held }))
         }
         Ok(AcquiredAll::Held(blocked)) => {
             let by = blocked.by.into_iter();
@@ -266,34 +264,11 @@ pub(super) async fn acquire(
         }
     };
     match &acquired {
-        Ok(TryAcquired::Granted(set)) => report.granted("acquire", &keys[0], set.fencing_token()),
+        Ok(TryAcquired::Granted(set)) => report.granted("acquire", &keys[0], set.held.first.holding.token),
         Ok(TryAcquired::Blocked(..)) => report.ended("acquire", &keys[0], "held"),
         Err(error) => report.failed("acquire", &keys[0], error),
     }
     acquired
-}
-
-impl<Grants> HeldLocks<Grants> {
-    /// Renews a grant before anybody works with it, as with one lock.
-    pub(super) async fn renewed_or_released(mut self) -> Result<Self, Error> {
-        let Err(error) = self.checkpoint().await else { return Ok(self) };
-        let keys: Vec<LockKey> = self.keys().cloned().collect();
-        let left = self.finish().await;
-        Err(may_hold(&keys.iter().collect::<Vec<_>>(), error).and_holds_only(&left.iter().collect::<Vec<_>>()))
-    }
-
-    /// Runs the work as long as all locks are ours, and releases them.
-    pub(super) async fn run<T, E, F>(mut self, work: F) -> Result<T, E>
-    where
-        F: AsyncFnOnce(&mut Self) -> Result<T, E>,
-        E: From<Error>,
-    {
-        let validity = self.validity();
-        match validity.run(work(&mut self)).await {
-            Some(result) => self.end_work(result).await,
-            None => Err(self.cut_short().await.into()),
-        }
-    }
 }
 
 impl AcquireAll<'_> {
@@ -304,7 +279,7 @@ impl AcquireAll<'_> {
         F: AsyncFnOnce(&mut LockSet) -> Result<T, E>,
         E: From<Error>,
     {
-        self.await?.run(work).await
+        run(self.await?, work).await
     }
 
     /// Returns how long to wait for other holders.

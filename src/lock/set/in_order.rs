@@ -4,16 +4,18 @@
 //! slices from one renewal to the next, each would be too short for a place in line. If a lock is lost, the call gives the others
 //! back and begins anew.
 
-use super::acquire::{AcquireAll, AcquireAllRequest};
-use super::release::may_succeed_later;
-use super::{LockChain, Task, at_once};
+use super::LockSet;
+use super::acquire::{AcquireAll, AcquireAllRequest, wrong_count};
+use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::clock::SharedClock;
 use crate::engine::deadline::{Deadline, WaitEnd, lease_policy};
-use crate::engine::error::{Blocked, Error};
-use crate::lock::acquire::{AcquireRequest, TryAcquired, Waiting, may_hold};
-use crate::lock::guard::Lock;
-use crate::lock::renew::Renewable;
+use crate::engine::error::{Blocked, Error, ErrorKind};
+use crate::lock::acquire::{AcquireRequest, TryAcquired, Waiting, run};
+use crate::lock::at_once::{Task, at_once};
+use crate::lock::held::{HeldLocks, Hold};
+use crate::lock::release::may_hold;
+use crate::lock::renew::can_be_extended;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lambda_lock_protocol::{DataChange, Instants, LockKey, Observation};
@@ -23,7 +25,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-/// An acquire of several locks in order, before it is awaited. Await it to get a [`LockChain`].
+/// An acquire of several locks in order, before it is awaited. Await it to get a [`LockSet`].
 ///
 /// # Errors
 /// Returns the errors of [`acquire`](crate::LockClient::acquire), and releases what it had. A refusal names the one lock
@@ -71,14 +73,14 @@ impl CallTime {
 
 /// How the rest of a round ended.
 enum Round {
-    Granted(Vec<Lock>),
+    Granted(HeldLocks),
     /// One of the locks was lost meanwhile.
     Again,
 }
 
 impl<'a> AcquireAll<'a> {
     /// Acquires the locks one after the other, by the order of their keys, instead of together. Await it to get a
-    /// [`LockChain`](crate::LockChain).
+    /// [`LockSet`].
     ///
     /// It is right for many keys, for keys that are busy, and for global tables with strong consistency, which have no
     /// transactions. It holds the locks that it has while it waits for the next one, and renews them meanwhile, as
@@ -94,13 +96,13 @@ impl AcquireInOrder<'_> {
     /// Acquires the locks, runs the work and releases the locks, as [`with_locks`](crate::LockClient::with_locks) does.
     pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
     where
-        F: AsyncFnOnce(&mut LockChain) -> Result<T, E>,
+        F: AsyncFnOnce(&mut LockSet) -> Result<T, E>,
         E: From<Error>,
     {
-        self.await?.run(work).await
+        run(self.await?, work).await
     }
 
-    async fn acquire(mut self) -> Result<LockChain, Error> {
+    async fn acquire(mut self) -> Result<LockSet, Error> {
         self.0.wait()?;
         let owner = self.0.engine.owner_of_call(self.0.owner.clone(), self.0.budget.as_ref());
         self.0.check(&owner)?;
@@ -109,8 +111,8 @@ impl AcquireInOrder<'_> {
         let time = self.time()?;
         let mut seen: Vec<Option<Observation>> = self.0.keys.iter().map(|key| self.0.observation_of(key)).collect();
         loop {
-            if let Round::Granted(locks) = self.round(&owner, &mut seen, &time).await? {
-                return Ok(LockChain::new(self.0.engine, locks));
+            if let Round::Granted(held) = self.round(&owner, &mut seen, &time).await? {
+                return Ok(LockSet { held });
             }
         }
     }
@@ -125,72 +127,76 @@ impl AcquireInOrder<'_> {
     }
 
     async fn round(&self, owner: &str, seen: &mut [Option<Observation>], time: &CallTime) -> Result<Round, Error> {
-        let mut locks: Vec<Lock> = Vec::new();
+        let mut holds: Vec<Hold> = Vec::new();
         for (key, seen) in self.0.keys.iter().zip(seen) {
-            if !locks.is_empty() && time.left().is_zero() {
-                let not_asked: Vec<&LockKey> = self.0.keys[locks.len()..].iter().collect();
+            if !holds.is_empty() && time.left().is_zero() {
+                let not_asked: Vec<&LockKey> = self.0.keys[holds.len()..].iter().collect();
                 let error = Error::no_time_to_ask(&not_asked, time.total, time.passed());
-                return Err(self.given_back(locks, error).await);
+                return Err(self.given_back(holds, error).await);
             }
-            let (acquired, failed) = self.acquire_next(key, owner, &mut locks, seen.clone(), time).await;
+            let (acquired, failed) = self.acquire_next(key, owner, &mut holds, seen.clone(), time).await;
             match (acquired, failed) {
                 (Ok(TryAcquired::Granted(lock)), failed) => {
-                    locks.push(lock);
+                    holds.extend(lock.held.into_holds());
                     if let Some(error) = failed {
-                        return self.unless_lost(locks, error).await;
+                        return self.unless_lost(holds, error).await;
                     }
                 }
                 (Ok(TryAcquired::Held(held)), Some(error)) if !self.0.wait()?.is_zero() => {
                     *seen = Some(held.observation);
-                    return self.unless_lost(locks, error).await;
+                    return self.unless_lost(holds, error).await;
                 }
                 // Whatever became of the other locks, it is this one that the call could not get.
                 (Ok(TryAcquired::Held(held)), _) => {
                     let error = Error::from_blocked(vec![Blocked { key: key.clone(), held }], 1);
-                    return Err(self.given_back(locks, error).await);
+                    return Err(self.given_back(holds, error).await);
                 }
-                (Err(error), _) => return Err(self.given_back(locks, error).await),
+                (Err(error), _) => return Err(self.given_back(holds, error).await),
             }
         }
-        self.proven(locks, time).await
+        self.proven(holds, time).await
     }
 
     /// Renews the locks whose last renewal is too long ago to begin to work with them: one of them may have been broken since.
     /// A lock becomes old also while another one is renewed, so it looks again. A renewal without a response is not repeated here
     /// while the lease lasts.
-    async fn proven(&self, mut locks: Vec<Lock>, time: &CallTime) -> Result<Round, Error> {
-        let clock = self.0.engine.clock();
+    async fn proven(&self, mut holds: Vec<Hold>, time: &CallTime) -> Result<Round, Error> {
+        let AcquireAllRequest { engine, budget, .. } = &self.0;
+        let clock = engine.clock();
         let mut late = 0;
-        let mut tried = vec![false; locks.len()];
+        let mut tried = vec![false; holds.len()];
         loop {
             let began = clock.now();
-            let is_due =
-                |(lock, tried): &(&mut Lock, &mut bool)| lock.remaining().is_zero() || is_old(lock) && !**tried;
-            let due = locks.iter_mut().zip(&mut tried).filter(is_due);
-            let renewals = due.map(|(lock, tried)| {
+            let is_due = |(hold, tried): &(&mut Hold, &mut bool)| {
+                hold.validity.remaining().is_zero() || is_old(engine, hold) && !**tried
+            };
+            let due = holds.iter_mut().zip(&mut tried).filter(is_due);
+            let renewals = due.map(|(hold, tried)| {
                 *tried = true;
-                let deadline = lock.deadline_of_checkpoint().at_most(time.left());
-                Box::pin(renewed(lock, deadline)) as Task<'_, _>
+                let deadline = hold.deadline_of_renewal(engine, budget.as_ref()).at_most(time.left());
+                Box::pin(renewed(engine, hold, deadline)) as Task<'_, _>
             });
             let renewed = at_once(renewals).await;
             // What another renewal may repair is worth less to the caller than what it cannot.
             let failed = renewed.into_iter().filter_map(Result::err).min_by_key(may_be_renewed);
-            let renewed = failed.map_or_else(|| locks.iter().try_for_each(Renewable::ensure_remaining), Err);
+            let renewed = failed.map_or_else(|| holds.iter().try_for_each(ensure_remaining), Err);
             match renewed {
-                Ok(()) if locks.iter().zip(&tried).any(|(lock, tried)| is_old(lock) && !tried) => late = 0,
-                Ok(()) => return Ok(Round::Granted(locks)),
+                Ok(()) if holds.iter().zip(&tried).any(|(hold, tried)| is_old(engine, hold) && !tried) => late = 0,
+                Ok(()) => {
+                    return self.held(holds).map(Round::Granted).ok_or_else(|| wrong_count(0));
+                }
                 Err(error) if error.is_out_of_time() => {
                     late += 1;
                     if late >= MAX_LATE || self.0.wait()?.is_zero() {
                         let took = clock.now().longest_since(began);
-                        let lease = locks.iter().map(Lock::believed_lease).min().unwrap_or_default();
+                        let lease = holds.iter().map(|hold| hold.believed_lease(engine)).min().unwrap_or_default();
                         let error = Error::lease_too_short(&self.0.named(), lease, took);
-                        return self.unless_lost(locks, error).await;
+                        return self.unless_lost(holds, error).await;
                     }
                     clock.sleep(PAUSE).await;
                 }
                 Err(error) if may_be_renewed(&error) && !self.0.wait()?.is_zero() => late = 0,
-                Err(error) => return self.unless_lost(locks, error).await,
+                Err(error) => return self.unless_lost(holds, error).await,
             }
         }
     }
@@ -201,7 +207,7 @@ impl AcquireInOrder<'_> {
         &self,
         key: &LockKey,
         owner: &str,
-        locks: &mut [Lock],
+        holds: &mut [Hold],
         seen: Option<Observation>,
         time: &CallTime,
     ) -> (Result<TryAcquired, Error>, Option<Error>) {
@@ -220,7 +226,7 @@ impl AcquireInOrder<'_> {
         };
         let wait_end = WaitEnd::default();
         let mut acquire = pin!(request.acquire_with(options, deadline.at_most(time.left()).until(wait_end.clone())));
-        let mut renewals = pin!(keep_renewed(engine.clock(), locks));
+        let mut renewals = pin!(keep_renewed(engine, budget.as_ref(), holds));
         let mut failed = None;
         let acquired = poll_fn(|context| {
             if failed.is_none()
@@ -235,15 +241,19 @@ impl AcquireInOrder<'_> {
     }
 
     /// Gives the locks back, and returns why.
-    async fn given_back(&self, locks: Vec<Lock>, why: Error) -> Error {
-        let mut chain = LockChain::new(self.0.engine, locks);
-        let left = chain.give_back_within(self.time_to_give_back()).await;
+    async fn given_back(&self, holds: Vec<Hold>, why: Error) -> Error {
+        let Some(mut held) = self.held(holds) else { return why };
+        let left = held.give_back_within(self.time_to_give_back()).await;
         if left.is_empty() {
             return why;
         }
         // The lock that the call could not get may be held too, if that outcome is unknown.
         let asked = why.may_be_held().to_vec();
         may_hold(&left.into_iter().chain(&asked).collect::<Vec<_>>(), why)
+    }
+
+    fn held(&self, holds: Vec<Hold>) -> Option<HeldLocks> {
+        HeldLocks::all_of(self.0.engine, self.0.budget.clone(), holds)
     }
 
     /// The reserve of the budget is not for the locks of a call that has failed: once it begins, one response is waited for.
@@ -254,11 +264,11 @@ impl AcquireInOrder<'_> {
     }
 
     /// A lock that was lost while the call waited is no reason to give up.
-    async fn unless_lost(&self, locks: Vec<Lock>, error: Error) -> Result<Round, Error> {
-        let mut chain = LockChain::new(self.0.engine, locks);
-        let lost: Vec<LockKey> = chain.lost().into_iter().cloned().collect();
+    async fn unless_lost(&self, holds: Vec<Hold>, error: Error) -> Result<Round, Error> {
+        let Some(mut held) = self.held(holds) else { return Err(error) };
+        let lost: Vec<LockKey> = held.lost().into_iter().cloned().collect();
         let ends = lost.is_empty() || self.0.wait()?.is_zero();
-        let left = chain.give_back_within(self.time_to_give_back()).await;
+        let left = held.give_back_within(self.time_to_give_back()).await;
         // A lock that stays behind would refuse the next round.
         match (ends, left.is_empty()) {
             (false, true) => Ok(Round::Again),
@@ -276,59 +286,64 @@ fn given_up(left: &[&LockKey], why: Error) -> Error {
     if left.is_empty() { why.and_holds_only(&[]) } else { may_hold(left, why) }
 }
 
-/// Renews each lock as [`Lock::keep_alive`] does, but also after its lease has ended, because nobody works meanwhile. A renewal that
-/// takes long delays none of another lock. Returns why one of them may not be ours any more.
-async fn keep_renewed(clock: &SharedClock, locks: &mut [Lock]) -> Error {
-    let mut failed: FuturesUnordered<_> = locks.iter_mut().map(|lock| keep_one_renewed(clock, lock)).collect();
+/// Renews each lock as [`Lock::keep_alive`](crate::Lock::keep_alive) does, but also after its lease has ended, because nobody works
+/// meanwhile. A renewal that takes long delays none of another lock. Returns why one of them may not be ours any more.
+async fn keep_renewed(engine: &Engine, budget: Option<&Budget>, holds: &mut [Hold]) -> Error {
+    let mut failed: FuturesUnordered<_> = holds.iter_mut().map(|hold| keep_one_renewed(engine, budget, hold)).collect();
     match failed.next().await {
         Some(error) => error,
         None => pending().await,
     }
 }
 
-async fn keep_one_renewed(clock: &SharedClock, lock: &mut Lock) -> Error {
+async fn keep_one_renewed(engine: &Engine, budget: Option<&Budget>, hold: &mut Hold) -> Error {
+    let clock = engine.clock();
     let mut late = 0;
     loop {
-        clock.sleep(lock.until_next_renewal()).await;
+        clock.sleep(hold.until_next_renewal(engine)).await;
         let began = clock.now();
         // It ended with the budget, and so does the wait.
-        if lock.remaining().is_zero() && !Renewable::can_be_extended(lock) {
+        if hold.validity.remaining().is_zero() && !can_be_extended(budget) {
             return pending().await;
         }
-        let deadline = lock.deadline_of_checkpoint();
-        match renewed(lock, deadline).await {
+        let deadline = hold.deadline_of_renewal(engine, budget);
+        match renewed(engine, hold, deadline).await {
             Err(error) if !may_be_renewed(&error) => return error,
             Err(error) if error.is_out_of_time() => late += 1,
             _ => late = 0,
         }
         if late >= MAX_LATE {
             let took = clock.now().longest_since(began);
-            return Error::lease_too_short(&[lock.key()], lock.believed_lease(), took);
+            return Error::lease_too_short(&[hold.key()], hold.believed_lease(engine), took);
         }
     }
 }
 
 /// Whether the last proof that the lock is ours is older than it becomes while somebody works and keeps it alive.
-fn is_old(lock: &Lock) -> bool {
-    lock.hold.holding.validity.age(lock.engine.clock().now()) > lock.believed_lease() / 3
+fn is_old(engine: &Engine, hold: &Hold) -> bool {
+    hold.holding.validity.age(engine.clock().now()) > hold.believed_lease(engine) / 3
 }
 
 /// Renews the lock. A renewal that fails while the lease lasts is no failure.
-async fn renewed(lock: &mut Lock, deadline: Deadline) -> Result<(), Error> {
-    match lock.renew_by(&deadline, &DataChange::Keep).await {
-        Err(error) if error.is_lost() || lock.remaining().is_zero() => Err(error),
+async fn renewed(engine: &Engine, hold: &mut Hold, deadline: Deadline) -> Result<(), Error> {
+    match hold.renew(engine, &deadline, &DataChange::Keep).await {
+        Err(error) if error.is_lost() || hold.validity.remaining().is_zero() => Err(error),
         // The lease may have ended all the same: the process was frozen for longer, or the budget has ended.
-        _ => Renewable::ensure_remaining(lock),
+        _ => ensure_remaining(hold),
     }
+}
+
+fn ensure_remaining(hold: &Hold) -> Result<(), Error> {
+    hold.ensure_remaining(Duration::ZERO)
 }
 
 /// Whether another renewal may succeed. Nobody works meanwhile, so a lease that has ended is no reason to give up.
 fn may_be_renewed(error: &Error) -> bool {
-    may_succeed_later(error) || error.is_out_of_time()
+    matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::OutOfTime)
 }
 
 impl<'a> IntoFuture for AcquireInOrder<'a> {
-    type Output = Result<LockChain, Error>;
+    type Output = Result<LockSet, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {

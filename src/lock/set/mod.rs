@@ -1,115 +1,84 @@
 //! Several locks that one call acquired, and for how long the caller may rely on all of them.
 
 pub(crate) mod acquire;
-pub(crate) mod commit;
 pub(crate) mod in_order;
 pub(crate) mod release;
 pub(crate) mod resume;
 
-use super::guard::{Hold, Lock};
-use super::release::{Release, not_released};
-use super::renew::{self, Renewable};
-use super::validity::SharedValidities;
-use crate::engine::Engine;
-use crate::engine::budget::Budget;
+use super::commit::CommitOutcome;
+use super::guard::Lock;
+use super::held::{Guard, HeldLocks, Hold};
 use crate::engine::error::Error;
-use futures_util::{FutureExt, StreamExt, stream};
-use lambda_lock_protocol::{LockKey, Operation};
+use aws_sdk_dynamodb::types::TransactWriteItem;
+use lambda_lock_protocol::{DataChange, LockKey, from_epoch_millis};
 use std::fmt;
 use std::future::Future;
-use std::marker::PhantomData;
-use std::pin::Pin;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// How many locks one call acquires at most.
 pub const MAX_LOCKS: usize = 25;
 
-/// How many requests of a set are in flight at once.
-const MAX_IN_FLIGHT: usize = 8;
-
-/// Marks locks that one transaction acquired, all or none.
-#[derive(Debug)]
-pub enum Together {}
-
-/// Marks locks that were acquired one after the other.
-#[derive(Debug)]
-pub enum InOrder {}
-
-/// Several held locks that were acquired together, with one fencing token. See
-/// [`acquire_all`](crate::LockClient::acquire_all).
-pub type LockSet = HeldLocks<Together>;
-
-/// Several held locks that were acquired [in order](crate::AcquireAll::in_order), each with a fencing token of its own.
-pub type LockChain = HeldLocks<InOrder>;
-
-/// Several held locks, as one guard: a [`LockSet`] or a [`LockChain`].
+/// Several held locks, as one guard: acquired [together](crate::LockClient::acquire_all), with one fencing token, or
+/// [in order](crate::AcquireAll::in_order), each with a token of its own.
 ///
-/// The caller relies on all of them or on none: [`remaining`](HeldLocks::remaining) is the rest of the lease that ends
-/// first, and when one lock is lost, the guard is over and releases the others. [`into_locks`](HeldLocks::into_locks)
+/// The caller relies on all of them or on none: [`remaining`](LockSet::remaining) is the rest of the lease that ends
+/// first, and when one lock is lost, the guard is over and releases the others. [`into_locks`](LockSet::into_locks)
 /// makes single locks of it.
 ///
 /// Dropping it releases nothing, as with a [`Lock`].
 #[must_use = "locks that are dropped stay taken until their leases end: release them, or use `with_locks`"]
-pub struct HeldLocks<Grants> {
-    engine: Arc<Engine>,
-    /// Never empty.
-    locks: Vec<Lock>,
-    /// Once one of them was lost and the others were given back: those that may still be held.
-    left: Option<Vec<LockKey>>,
-    grants: PhantomData<fn() -> Grants>,
+pub struct LockSet {
+    held: HeldLocks,
+}
+
+impl Guard for LockSet {
+    fn held(&self) -> &HeldLocks {
+        &self.held
+    }
+
+    fn into_held(self) -> HeldLocks {
+        self.held
+    }
 }
 
 impl LockSet {
-    /// The fencing token of all of these locks. For each key it is larger than that of every earlier grant.
-    ///
-    /// Use it as [`Lock::fencing_token`], for whatever the locks guard.
-    pub fn fencing_token(&self) -> u64 {
-        self.locks.first().map_or(0, Lock::fencing_token)
+    /// The keys of the locks: in the order in which they were given, or in which they were acquired one after the other.
+    pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
+        self.held.keys()
     }
-}
 
-impl LockChain {
-    /// The fencing token of the lock with this key, exactly as [`keys`](HeldLocks::keys) returns it: with the
+    /// The fencing token that all of these locks have, where they were acquired together. For each key it is larger than
+    /// that of every earlier grant. Use it as [`Lock::fencing_token`], for whatever the locks guard. `None` where each lock has
+    /// [its own](LockSet::fencing_token_of).
+    pub fn fencing_token(&self) -> Option<u64> {
+        let token = self.held.first.holding.token;
+        self.held.others.iter().all(|hold| hold.holding.token == token).then_some(token)
+    }
+
+    /// The fencing token of the lock with this key, exactly as [`keys`](LockSet::keys) returns it: with the
     /// [prefix](crate::LockClient::prefixed) of the client, if it has one. `None` where this guard has no such lock.
     ///
-    /// Each key has its own: a number that is larger than the tokens of other keys would make the resource refuse the
-    /// next holder.
+    /// Locks that were acquired in order have a token each: a number that is larger than the tokens of other keys would make
+    /// the resource refuse the next holder.
     pub fn fencing_token_of(&self, key: impl Into<LockKey>) -> Option<u64> {
         let key = key.into();
-        self.locks.iter().find(|lock| *lock.key() == key).map(Lock::fencing_token)
-    }
-}
-
-impl<Grants> HeldLocks<Grants> {
-    fn new(engine: &Arc<Engine>, locks: Vec<Lock>) -> Self {
-        Self { engine: engine.clone(), locks, left: None, grants: PhantomData }
-    }
-
-    fn budget(&self) -> Option<Budget> {
-        self.locks.first().and_then(|lock| lock.budget.clone())
-    }
-
-    /// The keys of the locks: of a [`LockSet`] in the order in which they were given, of a [`LockChain`] in the order in
-    /// which they were acquired.
-    pub fn keys(&self) -> impl ExactSizeIterator<Item = &LockKey> {
-        self.locks.iter().map(Lock::key)
+        self.held.holds().find(|hold| *hold.key() == key).map(|hold| hold.holding.token)
     }
 
     /// The owner that holds the locks. It is the name of this caller.
     pub fn owner(&self) -> &str {
-        self.locks.first().map_or("", Lock::owner)
+        &self.held.first.holding.owner
     }
 
     /// Returns the rest of the lease that ends first, as [`Lock::remaining`] does. Zero when a lock is lost. Sends no
     /// request.
     pub fn remaining(&self) -> Duration {
-        self.locks.iter().map(Lock::remaining).min().unwrap_or_default()
+        self.held.remaining()
     }
 
     /// When the first of the leases ends by our wall clock, as the rows show it to other callers.
     pub fn lease_ends_at(&self) -> Option<SystemTime> {
-        self.locks.iter().filter_map(Lock::lease_ends_at).min()
+        from_epoch_millis(self.held.holds().map(|hold| hold.holding.ends_at_ms).min()?)
     }
 
     /// Refuses a step that a lease cannot cover, as [`Lock::ensure_remaining`] does. Sends no request.
@@ -117,11 +86,7 @@ impl<Grants> HeldLocks<Grants> {
     /// # Errors
     /// Returns [`OutOfTime`](crate::ErrorKind::OutOfTime).
     pub fn ensure_remaining(&self, step: Duration) -> Result<(), Error> {
-        let remaining = self.remaining();
-        if remaining.is_zero() || remaining < step {
-            return Err(Error::out_of_time(&self.named(), "lease", step, remaining));
-        }
-        Ok(())
+        self.held.ensure_remaining(step)
     }
 
     /// Renews all leases, which shows whether the locks are still ours. Call it between steps.
@@ -130,7 +95,7 @@ impl<Grants> HeldLocks<Grants> {
     /// Returns [`Lost`](crate::ErrorKind::Lost) when one of the locks is lost: stop, and do not write. The error names
     /// the lost locks, and the others were released as far as DynamoDB responded. Returns
     /// [`Unknown`](crate::ErrorKind::Unknown) or [`Unavailable`](crate::ErrorKind::Unavailable): the locks are ours for
-    /// [`remaining`](HeldLocks::remaining) as before, so retry the call. Returns `InvalidRecord`, `Table` or `Denied`.
+    /// [`remaining`](LockSet::remaining) as before, so retry the call. Returns `InvalidRecord`, `Table` or `Denied`.
     ///
     /// # Requests and IAM actions
     /// It sends one write for each lock (`dynamodb:UpdateItem`), up to eight at once, and more in the cases of
@@ -140,14 +105,7 @@ impl<Grants> HeldLocks<Grants> {
     /// # Cancel safety
     /// It is cancel safe. If the future is dropped, each lease may or may not have been renewed.
     pub async fn checkpoint(&mut self) -> Result<(), Error> {
-        if self.is_lost() {
-            return self.unless_lost(Ok(())).await;
-        }
-        let renewals = self.locks.iter_mut().map(|lock| Box::pin(lock.checkpoint_from_now()) as Task<'_, _>);
-        let renewed: Vec<Result<(), Error>> = at_once(renewals).await;
-        let failed = self.keys().cloned().zip(renewed).filter_map(|(key, renewed)| Some((key, renewed.err()?)));
-        let failed = Error::of_some_locks(Operation::Renew, failed.collect());
-        self.unless_lost(failed.map_or(Ok(()), Err)).await
+        self.held.checkpoint().await
     }
 
     /// Runs a future and renews the leases while it runs, as [`Lock::keep_alive`] does.
@@ -161,109 +119,82 @@ impl<Grants> HeldLocks<Grants> {
     /// # Cancel safety
     /// It is as cancel safe as the future itself. The locks stay usable.
     pub async fn keep_alive<F: Future>(&mut self, work: F) -> Result<F::Output, Error> {
-        renew::keep_alive(self, work).await
+        self.held.keep_alive(work).await
+    }
+
+    /// Returns one [`ConditionCheck`](aws_sdk_dynamodb::types::ConditionCheck) for each lock, for a transaction of your
+    /// own. See [`Lock::condition_check`].
+    ///
+    /// # Errors
+    /// Returns [`Lost`](crate::ErrorKind::Lost) when the guard has already found that a lock is lost.
+    ///
+    /// # IAM actions
+    /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table, and the actions of its other items.
+    pub fn condition_checks(&self) -> Result<Vec<TransactWriteItem>, Error> {
+        self.held.condition_checks()
+    }
+
+    /// Applies your writes and renews all locks in one transaction. Everything is applied while all locks are ours, or
+    /// nothing.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Lock::commit`]. `Lost` names the lost locks: nothing was applied, and the other locks were
+    /// released as far as DynamoDB responded. `InvalidRequest`: your writes and the locks are more than 100 together.
+    ///
+    /// # Requests and IAM actions
+    /// It sends one `TransactWriteItems`, which DynamoDB bills as two writes per item, of your writes and of the locks.
+    /// The rest is as with [`Lock::commit`].
+    ///
+    /// # Limits and cancel safety
+    /// They are those of [`Lock::commit`].
+    pub async fn commit(&mut self, writes: impl IntoIterator<Item = TransactWriteItem>) -> Result<(), Error> {
+        self.held.commit(&writes.into_iter().collect::<Vec<_>>(), DataChange::Keep).await
+    }
+
+    /// Applies your writes and releases all locks in one transaction. Everything is applied while all locks are ours, or
+    /// nothing. This call ends the guard.
+    ///
+    /// # Errors
+    /// Returns the errors of [`commit`](LockSet::commit). After any error, it tries to release the locks:
+    /// [`Error::may_be_held`] has those that it could not release. After [`Unknown`](crate::ErrorKind::Unknown) the locks do
+    /// not show whether the writes were applied, so read what they would have written.
+    ///
+    /// # Requests and IAM actions
+    /// It sends the requests of [`commit`](LockSet::commit), and after an error one write for each lock
+    /// (`dynamodb:UpdateItem`).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, everything may have been applied, or nothing. The leases free the locks.
+    pub async fn commit_and_release(self, writes: impl IntoIterator<Item = TransactWriteItem>) -> Result<(), Error> {
+        self.held.commit_and_release(&writes.into_iter().collect::<Vec<_>>(), DataChange::Keep).await
+    }
+
+    /// Finds out whether the last [`commit`](LockSet::commit) was applied, if its response was lost, as
+    /// [`Lock::resolve_commit`] does.
+    ///
+    /// # Errors
+    /// They are those of [`Lock::resolve_commit`].
+    ///
+    /// # Requests and IAM actions
+    /// It sends one write for each lock (`dynamodb:UpdateItem`), or none after a checkpoint.
+    ///
+    /// # Cancel safety
+    /// It is cancel safe: call it again.
+    pub async fn resolve_commit(&mut self) -> Result<CommitOutcome, Error> {
+        self.held.resolve_commit().await
     }
 
     /// Makes single locks of the set. From here on each is on its own. Sends no request.
     pub fn into_locks(self) -> Vec<Lock> {
-        self.locks
-    }
-
-    fn named(&self) -> Vec<&LockKey> {
-        self.keys().collect()
-    }
-
-    fn is_lost(&self) -> bool {
-        self.locks.iter().any(Lock::is_lost)
-    }
-
-    /// Names the locks that are lost.
-    fn lost_error(&self) -> Error {
-        Error::lost_locks(&self.lost())
-    }
-
-    /// Gives the other locks back when one of them is lost, and reports that one.
-    async fn unless_lost(&mut self, done: Result<(), Error>) -> Result<(), Error> {
-        if !self.is_lost() {
-            return done;
-        }
-        let error = self.lost_error();
-        Err(error.and_may_be_held(&self.give_back().await))
-    }
-
-    /// Releases those that are not known to be lost, and ends the guard. A failure is logged. Does it once, and again
-    /// where the future was dropped. Returns those that may still be held.
-    async fn give_back(&mut self) -> Vec<&LockKey> {
-        self.give_back_within(self.budget()).await
-    }
-
-    async fn give_back_within(&mut self, budget: Option<Budget>) -> Vec<&LockKey> {
-        if self.left.is_none() {
-            self.left = Some(self.not_given_back(budget).await);
-        }
-        self.left.iter().flatten().collect()
-    }
-
-    async fn not_given_back(&self, budget: Option<Budget>) -> Vec<LockKey> {
-        let rest: Vec<&Lock> = self.locks.iter().filter(|lock| !lock.is_lost()).collect();
-        // From the first request on, none of them is ours.
-        rest.iter().for_each(|lock| lock.abandon());
-        let releases = rest.into_iter().map(|lock| {
-            let Hold { holding, validity } = &lock.hold;
-            let hold = Hold { holding: holding.clone(), validity: validity.clone() };
-            let released = Release::of_hold(self.engine.clone(), hold, budget.clone()).outcome();
-            let left = async {
-                let error = released.await.err()?;
-                not_released(lock.key(), Some(error));
-                Some(lock.key().clone())
-            };
-            Box::pin(left) as Task<'_, _>
-        });
-        at_once(releases).await.into_iter().flatten().collect()
+        let (engine, budget) = (self.held.engine.clone(), self.held.budget.clone());
+        let lock = |hold: Hold| Lock { held: HeldLocks::one(engine.clone(), budget.clone(), hold) };
+        self.held.into_holds().map(lock).collect()
     }
 }
 
-impl<Grants> Renewable for HeldLocks<Grants> {
-    type Validity = SharedValidities;
-
-    fn validity(&self) -> SharedValidities {
-        SharedValidities::new(self.engine.clock(), self.locks.iter().map(Lock::validity).collect())
-    }
-
-    fn until_next_renewal(&self) -> Duration {
-        self.locks.iter().map(Renewable::until_next_renewal).min().unwrap_or_default()
-    }
-
-    fn renew(&mut self) -> impl Future<Output = Result<(), Error>> + Send {
-        self.checkpoint()
-    }
-
-    fn ensure_remaining(&self) -> Result<(), Error> {
-        self.ensure_remaining(Duration::ZERO)
-    }
-
-    fn can_be_extended(&self) -> bool {
-        // They have one budget.
-        self.locks.first().is_none_or(Renewable::can_be_extended)
-    }
-}
-
-/// One of several things to be done at once.
-type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// Does all of them, a few at once. Returns the results in their order. The time of each has begun before this, so that those which
-/// come last have no time of their own: they send one request, whose response is waited for briefly.
-async fn at_once<'a, T: Send + 'a>(tasks: impl IntoIterator<Item = Task<'a, T>>) -> Vec<T> {
-    // One that takes long must not delay more than it has to, so the next one does not wait for its turn.
-    let tasks: Vec<_> =
-        tasks.into_iter().enumerate().map(|(index, task)| task.map(move |done| (index, done))).collect();
-    let mut done: Vec<_> = stream::iter(tasks).buffer_unordered(MAX_IN_FLIGHT).collect().await;
-    done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, done)| done).collect()
-}
-
-impl<Grants> fmt::Debug for HeldLocks<Grants> {
+impl fmt::Debug for LockSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeldLocks").field("locks", &self.locks).finish_non_exhaustive()
+        let keys: Vec<_> = self.keys().collect();
+        f.debug_struct("LockSet").field("keys", &keys).field("remaining", &self.remaining()).finish_non_exhaustive()
     }
 }

@@ -1,13 +1,11 @@
 //! Release of several locks, by their holder or after its work.
 
-use super::super::release::{Release, Sleeper, not_released};
+use super::LockSet;
 use super::resume::SavedLockSet;
-use super::{HeldLocks, Task, at_once};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::error::{Error, ErrorKind};
-use crate::engine::report;
-use crate::lock::guard::Lock;
+use crate::engine::error::Error;
+use crate::lock::release::{Release, Sleeper, outcomes};
 use lambda_lock_protocol::{LockKey, Operation, Released, SavedLock};
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -41,100 +39,10 @@ pub struct ReleaseAll {
     checked: Result<(), Error>,
 }
 
-impl<Grants> HeldLocks<Grants> {
+impl LockSet {
     /// Releases all of the locks. This call ends the guard, whatever the responses are.
     pub fn release(self) -> ReleaseAll {
-        // Each release ends its guard.
-        let releases = self.locks.into_iter().map(|lock| (lock.key().clone(), lock.release())).collect();
-        ReleaseAll { releases, checked: Ok(()) }
-    }
-
-    /// Releases after the work of `run`, and returns what the caller gets.
-    pub(super) async fn end_work<T, E: From<Error>>(self, result: Result<T, E>) -> Result<T, E> {
-        match result {
-            Ok(done) => {
-                self.finish_work().await?;
-                Ok(done)
-            }
-            Err(error) => {
-                self.finish().await;
-                Err(error)
-            }
-        }
-    }
-
-    /// Releases after work that succeeded. The caller must learn if a lock was lost before, because another holder may
-    /// have worked at the same time.
-    async fn finish_work(mut self) -> Result<(), Error> {
-        if self.is_lost() {
-            let error = Error::lost_by_work(&self.lost());
-            return Err(error.and_may_be_held(&self.finish_lost().await));
-        }
-        let (mut lost, mut left) = (Vec::new(), Vec::new());
-        for (key, released) in self.release().outcomes().await {
-            match released {
-                Ok(Released::Lost) => lost.push(key),
-                Ok(Released::Released { .. }) => {}
-                Ok(Released::WithoutData(_) | Released::AlreadyGone) => not_released(&key, None),
-                Err(error) => {
-                    not_released(&key, Some(error));
-                    left.push(key);
-                }
-            }
-        }
-        if lost.is_empty() {
-            return Ok(());
-        }
-        let error = Error::lost_by_work(&lost.iter().collect::<Vec<_>>());
-        Err(error.and_may_be_held(&left.iter().collect::<Vec<_>>()))
-    }
-
-    /// Releases after work that was stopped because a lease ended.
-    pub(super) async fn cut_short(mut self) -> Error {
-        let keys: Vec<LockKey> = self.keys().cloned().collect();
-        let named: Vec<&LockKey> = keys.iter().collect();
-        tracing::warn!(locks = keys.len(), first = %named[0], "a lease ended while the work ran: the work was stopped");
-        report::cut_short(&self.engine, named[0]);
-        if self.is_lost() {
-            let error = self.lost_error();
-            return error.and_may_be_held(&self.finish_lost().await);
-        }
-        let (all_released, left) = self.release_all().await;
-        Error::cut_short(&named, all_released).and_may_be_held(&left.iter().collect::<Vec<_>>())
-    }
-
-    /// Releases the locks. A failure is logged, because the leases free the locks. Returns those that may still be held.
-    pub(super) async fn finish(mut self) -> Vec<LockKey> {
-        if self.is_lost() {
-            return self.finish_lost().await.into_iter().cloned().collect();
-        }
-        self.release_all().await.1
-    }
-
-    /// Releases the locks. Returns whether all of them were released, and those that may still be held. Failures are logged.
-    async fn release_all(self) -> (bool, Vec<LockKey>) {
-        let (mut all_released, mut left) = (true, Vec::new());
-        for (key, released) in self.release().outcomes().await {
-            if matches!(released, Ok(Released::Released { .. })) {
-                continue;
-            }
-            all_released = false;
-            let error = released.err();
-            left.extend(error.is_some().then(|| key.clone()));
-            not_released(&key, error);
-        }
-        (all_released, left)
-    }
-
-    /// Gives the others back where one lock is known to be lost, unless that was done already. Returns those that may still be held.
-    async fn finish_lost(&mut self) -> Vec<&LockKey> {
-        self.give_back().await;
-        self.locks.iter().for_each(Lock::abandon);
-        self.left.iter().flatten().collect()
-    }
-
-    pub(super) fn lost(&self) -> Vec<&LockKey> {
-        self.locks.iter().filter(|lock| lock.is_lost()).map(Lock::key).collect()
+        ReleaseAll { releases: self.held.releases(), checked: Ok(()) }
     }
 }
 
@@ -159,14 +67,6 @@ impl ReleaseAll {
         Self { releases, checked: self.checked }
     }
 
-    async fn outcomes(self) -> Vec<(LockKey, Result<Released, Error>)> {
-        let releases = self.releases.into_iter().map(|(key, release)| {
-            let outcome = release.outcome();
-            Box::pin(async { (key, outcome.await) }) as Task<'static, _>
-        });
-        at_once(releases).await
-    }
-
     /// Releases the locks, and tells whom to wake, as [`Release::with_sleeper`](crate::Release::with_sleeper) does of each lock. It
     /// tells so also where the release of another lock failed.
     pub async fn with_sleepers(self) -> (Result<ReleaseAllOutcome, Error>, Vec<Sleeper>) {
@@ -179,7 +79,7 @@ impl ReleaseAll {
         std::mem::replace(&mut self.checked, Ok(()))?;
         let mut gone = Vec::new();
         let mut failed = Vec::new();
-        for (key, released) in self.outcomes().await {
+        for (key, released) in outcomes(self.releases).await {
             match released {
                 Ok(Released::Released { to_wake }) => {
                     sleepers.extend(to_wake.map(|tickets| Sleeper::new(key, tickets)));
@@ -194,11 +94,6 @@ impl ReleaseAll {
             None => Ok(ReleaseAllOutcome::AlreadyGone(gone)),
         }
     }
-}
-
-/// Whether the same call may succeed later.
-pub(super) fn may_succeed_later(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable)
 }
 
 impl IntoFuture for ReleaseAll {

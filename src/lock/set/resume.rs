@@ -1,12 +1,13 @@
 //! Handing over: several locks as data, and how to go on with them.
 
-use super::acquire::{self, check_count, check_keys};
-use super::{HeldLocks, InOrder, LockSet, Task, Together, at_once};
+use super::LockSet;
+use super::acquire::{self, check_count, check_keys, wrong_count};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::error::Error;
 use crate::lock::acquire::Reclaiming;
-use crate::lock::guard::Lock;
+use crate::lock::at_once::{Task, at_once};
+use crate::lock::held::{HeldLocks, Hold};
 use crate::lock::release::{Release, not_released};
 use crate::lock::resume::Resume;
 use lambda_lock_protocol::{AcquireAllOptions, Invalid, LockKey, Operation, Reclaim, SavedLock, WantedLock};
@@ -18,26 +19,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A [`LockSet`] as data.
-pub type SavedLockSet = SavedLocks<Together>;
-
-/// A [`LockChain`](crate::LockChain) as data.
-pub type SavedLockChain = SavedLocks<InOrder>;
-
-/// Several held locks as data: a [`SavedLockSet`] or a [`SavedLockChain`]. As JSON it reads `{"locks":[…]}`, with one
-/// [`SavedLock`] for each lock.
-#[derive(Serialize, Deserialize)]
+/// A [`LockSet`] as data. As JSON it reads `{"locks":[…]}`, with one [`SavedLock`] for each lock.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SavedLocks<Grants> {
+pub struct SavedLockSet {
     locks: Vec<SavedLock>,
-    #[serde(skip)]
-    grants: PhantomData<fn() -> Grants>,
 }
 
-impl<Grants> SavedLocks<Grants> {
+impl SavedLockSet {
     /// Makes saved locks from those of the single locks. What is wrong with them is reported when they are used.
     pub fn from_locks(locks: Vec<SavedLock>) -> Self {
-        Self { locks, grants: PhantomData }
+        Self { locks }
     }
 
     /// The single locks.
@@ -70,71 +62,49 @@ impl<Grants> SavedLocks<Grants> {
     }
 }
 
-impl SavedLockSet {
-    fn check_token(&self) -> Result<(), Error> {
-        match self.locks.iter().find(|saved| saved.fencing_token() != self.locks[0].fencing_token()) {
-            None => Ok(()),
-            Some(_) => Err(Invalid::new(
-                "these saved locks have several fencing tokens, so they were not acquired together: use each on its own",
-            )
-            .into()),
-        }
-    }
-}
-
-impl<Grants> HeldLocks<Grants> {
-    /// Saves the locks as data, as [`Lock::save`] does. The leases continue to run.
-    pub fn save(self) -> SavedLocks<Grants> {
-        SavedLocks::from_locks(self.locks.into_iter().map(Lock::save).collect())
+impl LockSet {
+    /// Saves the locks as data, as [`Lock::save`](crate::Lock::save) does. The leases continue to run.
+    pub fn save(self) -> SavedLockSet {
+        self.held.abandon();
+        self.to_saved()
     }
 
     /// Returns a copy of the locks as data, and this guard stays valid. Both hold the locks as one holder.
-    pub fn to_saved(&self) -> SavedLocks<Grants> {
-        SavedLocks::from_locks(self.locks.iter().map(Lock::to_saved).collect())
+    pub fn to_saved(&self) -> SavedLockSet {
+        SavedLockSet::from_locks(self.held.to_saved().collect())
     }
 }
 
-/// A resume of several saved locks before it is awaited. Await it to get a [`LockSet`] or a
-/// [`LockChain`](crate::LockChain). See [`LockClient::resume_all`](crate::LockClient::resume_all) and
-/// [`LockClient::resume_chain`](crate::LockClient::resume_chain) for errors, requests and cancel safety.
-pub type ResumeAll<'a, Grants> = SavedLocksRequest<'a, Grants, Resuming>;
+/// A resume of a saved set before it is awaited. Await it to get a [`LockSet`]. See
+/// [`LockClient::resume_all`](crate::LockClient::resume_all) for errors, requests and cancel safety.
+pub type ResumeAll<'a> = SavedLocksRequest<'a, Resuming>;
 
 /// A reclaim of a saved set before it is awaited. Await it to get a [`LockSet`]. See
 /// [`LockClient::reclaim_all`](crate::LockClient::reclaim_all) for errors, requests and cancel safety.
-pub type ReclaimAll<'a> = SavedLocksRequest<'a, Together, Reclaiming>;
+pub type ReclaimAll<'a> = SavedLocksRequest<'a, Reclaiming>;
 
 /// Marks a resume.
 #[derive(Debug)]
 pub enum Resuming {}
 
-/// A [`ResumeAll`] or a [`ReclaimAll`]. See [`LockClient::resume_all`](crate::LockClient::resume_all),
-/// [`LockClient::resume_chain`](crate::LockClient::resume_chain) and [`LockClient::reclaim_all`](crate::LockClient::reclaim_all)
-/// for errors, requests and cancel safety.
+/// A [`ResumeAll`] or a [`ReclaimAll`]. See [`LockClient::resume_all`](crate::LockClient::resume_all) and
+/// [`LockClient::reclaim_all`](crate::LockClient::reclaim_all) for errors, requests and cancel safety.
 #[must_use = "no lock is resumed or reclaimed until it is awaited"]
-pub struct SavedLocksRequest<'a, Grants, Mode> {
+pub struct SavedLocksRequest<'a, Mode> {
     engine: &'a Arc<Engine>,
-    saved: SavedLocks<Grants>,
+    saved: SavedLockSet,
     checked: Result<(), Error>,
     lease: Option<Duration>,
     budget: Option<Budget>,
     mode: PhantomData<fn() -> Mode>,
 }
 
-impl<'a, Mode> SavedLocksRequest<'a, Together, Mode> {
-    pub(crate) fn of_set(engine: &'a Arc<Engine>, saved: SavedLockSet) -> Self {
-        let checked = saved.check(engine).and_then(|()| saved.check_token());
-        Self { engine, saved, checked, lease: None, budget: None, mode: PhantomData }
-    }
-}
-
-impl<'a> ResumeAll<'a, InOrder> {
-    pub(crate) fn of_chain(engine: &'a Arc<Engine>, saved: SavedLockChain) -> Self {
+impl<'a, Mode> SavedLocksRequest<'a, Mode> {
+    pub(crate) fn new(engine: &'a Arc<Engine>, saved: SavedLockSet) -> Self {
         let checked = saved.check(engine);
         Self { engine, saved, checked, lease: None, budget: None, mode: PhantomData }
     }
-}
 
-impl<Grants, Mode> SavedLocksRequest<'_, Grants, Mode> {
     /// Sets the budget of the work that the locks are for, as [`Resume::within`] and [`within`](crate::Acquire::within) do for
     /// one lock. Default: none. A resume then keeps the saved leases, and a reclaim needs a lease.
     pub fn within(mut self, budget: &Budget) -> Self {
@@ -150,8 +120,8 @@ impl<Grants, Mode> SavedLocksRequest<'_, Grants, Mode> {
     }
 }
 
-impl<Grants> ResumeAll<'_, Grants> {
-    async fn resume(self) -> Result<HeldLocks<Grants>, Error> {
+impl ResumeAll<'_> {
+    async fn resume(self) -> Result<LockSet, Error> {
         self.checked?;
         let Self { engine, saved, lease, budget, .. } = self;
         let resume = |saved: &SavedLock| {
@@ -161,13 +131,13 @@ impl<Grants> ResumeAll<'_, Grants> {
             Box::pin(resume.resume()) as Task<'_, _>
         };
         let resumes: Vec<_> = saved.locks.iter().map(resume).collect();
-        let resumed: Vec<Result<Lock, Error>> = at_once(resumes).await;
-        let mut locks = Vec::new();
+        let resumed: Vec<Result<Hold, Error>> = at_once(resumes).await;
+        let mut holds = Vec::new();
         let (mut lost, mut unresumed) = (Vec::new(), Vec::new());
         let mut failed = Vec::new();
         for (saved, resumed) in saved.locks.into_iter().zip(resumed) {
             match resumed {
-                Ok(lock) => locks.push(lock),
+                Ok(hold) => holds.push(hold),
                 Err(error) if error.is_lost() => lost.push(saved.key()),
                 Err(error) => {
                     failed.push((saved.key(), error));
@@ -175,20 +145,25 @@ impl<Grants> ResumeAll<'_, Grants> {
                 }
             }
         }
-        let mut set = HeldLocks::new(engine, locks);
+        let held = HeldLocks::all_of(engine, budget.clone(), holds);
         if !lost.is_empty() {
             // The others are of no use without these.
-            let mut left: Vec<LockKey> = set.give_back().await.into_iter().cloned().collect();
+            let mut left = Vec::new();
+            if let Some(mut held) = held {
+                left.extend(held.give_back().await.into_iter().cloned());
+            }
             let releases: Vec<_> =
                 unresumed.into_iter().map(|saved| release_of(engine, saved, budget.as_ref())).collect();
             left.extend(at_once(releases).await.into_iter().flatten());
-            let lost = Error::lost_locks(&lost.iter().collect::<Vec<_>>());
+            let lost = Error::lost(&lost.iter().collect::<Vec<_>>());
             return Err(lost.and_may_be_held(&left.iter().collect::<Vec<_>>()));
         }
-        let Some(error) = Error::of_some_locks(Operation::Renew, failed) else { return Ok(set) };
-        // The saved locks still represent the locks.
-        set.locks.iter().for_each(Lock::abandon);
-        Err(error)
+        if let Some(error) = Error::of_some_locks(Operation::Renew, failed) {
+            // The saved locks still represent the locks.
+            held.iter().for_each(HeldLocks::abandon);
+            return Err(error);
+        }
+        held.map(|held| LockSet { held }).ok_or_else(|| wrong_count(0))
     }
 }
 
@@ -205,8 +180,8 @@ fn release_of(engine: &Arc<Engine>, saved: SavedLock, budget: Option<&Budget>) -
     })
 }
 
-impl<'a, Grants: 'a> IntoFuture for SavedLocksRequest<'a, Grants, Resuming> {
-    type Output = Result<HeldLocks<Grants>, Error>;
+impl<'a> IntoFuture for SavedLocksRequest<'a, Resuming> {
+    type Output = Result<LockSet, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -237,7 +212,7 @@ impl ReclaimAll<'_> {
     }
 }
 
-impl<'a> IntoFuture for SavedLocksRequest<'a, Together, Reclaiming> {
+impl<'a> IntoFuture for SavedLocksRequest<'a, Reclaiming> {
     type Output = Result<LockSet, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
@@ -246,25 +221,7 @@ impl<'a> IntoFuture for SavedLocksRequest<'a, Together, Reclaiming> {
     }
 }
 
-impl<Grants> Clone for SavedLocks<Grants> {
-    fn clone(&self) -> Self {
-        Self::from_locks(self.locks.clone())
-    }
-}
-
-impl<Grants> PartialEq for SavedLocks<Grants> {
-    fn eq(&self, other: &Self) -> bool {
-        self.locks == other.locks
-    }
-}
-
-impl<Grants> fmt::Debug for SavedLocks<Grants> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SavedLocks").field("locks", &self.locks).finish()
-    }
-}
-
-impl<Grants, Mode> fmt::Debug for SavedLocksRequest<'_, Grants, Mode> {
+impl<Mode> fmt::Debug for SavedLocksRequest<'_, Mode> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SavedLocksRequest").field("saved", &self.saved).finish_non_exhaustive()
     }

@@ -89,7 +89,10 @@ async fn prepare(transfer: Transfer, set: &LockSet, deps: &Deps) -> Result<Prepa
     let Some(to_balance) = to.checked_add(transfer.amount) else {
         return Err(Failure::work_failed(&"the balance of to would be larger than a number can be"));
     };
-    Ok(Prepared::New(Done { transfer, from_balance, to_balance, fencing_token: set.fencing_token() }))
+    let Some(fencing_token) = set.fencing_token() else {
+        return Err(Failure::work_failed(&"the locks of the two accounts were not acquired together"));
+    };
+    Ok(Prepared::New(Done { transfer, from_balance, to_balance, fencing_token }))
 }
 
 /// Writes both balances and the record in one transaction, which is refused if one of the locks is lost. The same

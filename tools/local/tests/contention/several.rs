@@ -98,8 +98,9 @@ async fn round(
     match kind {
         Kind::Together => {
             let set = locks.acquire_all(keys.iter().copied()).within(&budget).lease(LEASE).await?;
+            let token = set.fencing_token().unwrap();
             for key in keys {
-                told.push((*key, u64::from(increment(dynamodb, key, set.fencing_token()).await)));
+                told.push((*key, u64::from(increment(dynamodb, key, token).await)));
             }
             let _ = set.release().await;
         }
