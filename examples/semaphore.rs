@@ -6,7 +6,7 @@
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use futures_util::future::try_join_all;
-use lambda_lock::{Budget, LockClient, TryAcquiredPermit};
+use lambda_lock::{Budget, LockClient, TryAcquiredPlace};
 use lambda_lock_local::LocalDynamoDb;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -36,12 +36,12 @@ impl Gateway {
 /// One caller, in a process of its own.
 async fn call(number: usize, locks: LockClient, gateway: &Gateway) -> Result<(), Failure> {
     let budget = Budget::lasting(Duration::from_secs(20)); // the time that this caller has
-    let permit = locks.semaphore("gateway", CONNECTIONS).acquire().within(&budget).await?; // waits while all places are held
-    println!("caller {number} has place {} with fencing token {}", permit.place(), permit.fencing_token());
-    permit.ensure_remaining(CALL)?; // a caller that stood still may have lost the place
+    let lock = locks.semaphore("gateway", CONNECTIONS).acquire().within(&budget).await?; // waits while all places are held
+    println!("caller {number} has {} with fencing token {}", lock.key(), lock.fencing_token());
+    lock.ensure_remaining(CALL)?; // a caller that stood still may have lost the place
     // A call without an answer may still be inside: then do not release its place, and the lease frees it.
     tokio::time::timeout(CALL, gateway.call()).await?;
-    permit.release().await?;
+    lock.release().await?;
     Ok(())
 }
 
@@ -68,11 +68,11 @@ async fn main() -> Result<(), Failure> {
     }
     let died = places.try_acquire().lease(Duration::from_secs(1)).await?.granted().ok_or("full")?;
     let (place, token) = (died.place(), died.fencing_token());
-    drop(died.into_lock().save());
+    let died = died.save().key();
 
     let other = client()?;
     let places = other.semaphore("gateway", CONNECTIONS);
-    let TryAcquiredPermit::Full(holders) = places.try_acquire().lease(CALL).await? else {
+    let TryAcquiredPlace::Full(holders) = places.try_acquire().lease(CALL).await? else {
         return Err("a fourth caller was inside".into());
     };
     for blocked in &holders {
@@ -80,13 +80,13 @@ async fn main() -> Result<(), Failure> {
     }
     assert_eq!(holders.len(), 3, "each place has a holder");
 
-    let permit = places.acquire().within(&Budget::lasting(Duration::from_secs(20))).await?;
-    println!("place {place} is taken over: its fencing token was {token}, and is {}", permit.fencing_token());
-    assert_eq!(permit.place(), place, "only the dead caller's place is free");
-    assert!(permit.fencing_token() > token, "the new token is not larger");
-    permit.release().await?;
-    for permit in living {
-        permit.release().await?;
+    let lock = places.acquire().within(&Budget::lasting(Duration::from_secs(20))).await?;
+    println!("{died} is taken over: its fencing token was {token}, and is {}", lock.fencing_token());
+    assert_eq!(lock.place(), place, "only the dead caller's place is free");
+    assert!(lock.fencing_token() > token, "the new token is not larger");
+    lock.release().await?;
+    for lock in living {
+        lock.release().await?;
     }
     Ok(())
 }

@@ -106,7 +106,7 @@ pub use crate::{
     lock::guard::Lock,
     lock::list::{List, Listed, ListedPage, ListedRow},
     lock::peek::PeekedLock,
-    lock::permit::{AcquirePermit, MAX_PLACES, Permit, PermitRequest, Semaphore, TryAcquirePermit, TryAcquiredPermit},
+    lock::place::{AcquirePlace, MAX_PLACES, PlaceRequest, Semaphore, TryAcquirePlace, TryAcquiredPlace},
     lock::release::{ForHolder, ForWorkflow, Release, ReleaseOutcome, ReleaseRequest, ReleaseWorkflow, Sleeper},
     lock::renew::Renew,
     lock::resume::Resume,

@@ -12,7 +12,7 @@ use crate::engine::error::Error;
 use crate::lock::acquire::{Acquire, AcquireRequest, Reclaim, TryAcquire};
 use crate::lock::commit;
 use crate::lock::guard::Lock;
-use crate::lock::permit::{AcquirePermit, PermitRequest, Semaphore, TryAcquirePermit};
+use crate::lock::place::{AcquirePlace, PlaceRequest, Semaphore, TryAcquirePlace};
 use crate::lock::release::{Release, ReleaseWorkflow};
 use crate::lock::resume::Resume;
 use crate::lock::set::LockSet;
@@ -382,7 +382,7 @@ impl LockClient {
     /// # async fn call(_: usize) -> Result<(), lambda_lock::Error> { Ok(()) }
     /// # async fn example(locks: &lambda_lock::LockClient, budget: &lambda_lock::Budget) -> Result<(), lambda_lock::Error> {
     /// let gateway = locks.semaphore("gateway", 5);
-    /// gateway.acquire().within(budget).run(async |permit| call(permit.place()).await).await
+    /// gateway.acquire().within(budget).run(async |lock| call(lock.place().unwrap_or_default()).await).await
     /// # }
     /// ```
     ///
@@ -406,16 +406,16 @@ impl LockClient {
     ///
     /// # Errors, requests, IAM actions and cancel safety
     /// They are those of [`Semaphore::acquire`]. There are 1 to 1,000 names, none of them twice.
-    pub fn acquire_one_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> AcquirePermit<'_> {
-        PermitRequest::new(&self.engine, Places::Named(self.rows_of(keys)), None)
+    pub fn acquire_one_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> AcquirePlace<'_> {
+        PlaceRequest::new(&self.engine, Places::Named(self.rows_of(keys)), None)
     }
 
     /// Tries once to acquire one of several locks, as [`Semaphore::try_acquire`] does with its places.
     ///
     /// # Errors, requests, IAM actions and cancel safety
     /// They are those of [`Semaphore::try_acquire`].
-    pub fn try_acquire_one_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> TryAcquirePermit<'_> {
-        PermitRequest::new(&self.engine, Places::Named(self.rows_of(keys)), None)
+    pub fn try_acquire_one_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> TryAcquirePlace<'_> {
+        PlaceRequest::new(&self.engine, Places::Named(self.rows_of(keys)), None)
     }
 
     fn rows_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> Vec<LockKey> {

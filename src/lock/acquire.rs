@@ -268,9 +268,11 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         renew_first: bool,
         span: &Span,
     ) -> Result<Lock, Error> {
-        let Lock { held } = Lock::granted(self.engine.clone(), holding, self.budget.take(), data);
-        let held = if renew_first { held.renewed_or_released().instrument(span.clone()).await? } else { held };
-        Ok(Lock { held })
+        let lock = Lock::granted(self.engine.clone(), holding, self.budget.take(), data);
+        if !renew_first {
+            return Ok(lock);
+        }
+        Ok(lock.held.renewed_or_released().instrument(span.clone()).await?.into())
     }
 
     pub(super) async fn acquire(

@@ -1,7 +1,7 @@
 //! Commit: applies the caller's writes and the lock's own write in one transaction.
 
 use super::guard::Lock;
-use super::held::{HeldLocks, Hold};
+use super::held::{Guard, HeldLocks, Hold};
 use crate::engine::Engine;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
@@ -253,7 +253,7 @@ impl IntoFuture for CommitRequest<Lock> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.lock.held.commit_and_release(&self.writes, self.data).await })
+        Box::pin(async move { self.lock.into_held().commit_and_release(&self.writes, self.data).await })
     }
 }
 

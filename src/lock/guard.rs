@@ -24,6 +24,20 @@ use std::time::{Duration, SystemTime};
 #[must_use = "a lock that is dropped stays taken until its lease ends: release it, or use `with_lock`"]
 pub struct Lock {
     pub(crate) held: HeldLocks,
+    pub(super) place: Option<Place>,
+}
+
+/// Which of several places a lock is.
+pub(super) struct Place {
+    pub(super) number: usize,
+    /// `None` where the places have names of their own.
+    pub(super) semaphore: Option<LockKey>,
+}
+
+impl From<HeldLocks> for Lock {
+    fn from(held: HeldLocks) -> Self {
+        Self { held, place: None }
+    }
 }
 
 impl Guard for Lock {
@@ -31,7 +45,11 @@ impl Guard for Lock {
         &self.held
     }
 
+    /// Ends the guard. If it is a place of a semaphore, the next acquire of this client tries this place first.
     fn into_held(self) -> HeldLocks {
+        if let Some(Place { number, semaphore: Some(name) }) = &self.place {
+            self.held.engine.given_back().push(name, *number);
+        }
         self.held
     }
 }
@@ -44,7 +62,7 @@ impl Lock {
         data: Option<Vec<u8>>,
     ) -> Self {
         let hold = Hold::granted(engine.clock(), holding, data);
-        Self { held: HeldLocks::one(engine, budget, hold) }
+        HeldLocks::one(engine, budget, hold).into()
     }
 
     fn hold(&self) -> &Hold {
@@ -74,6 +92,16 @@ impl Lock {
     /// It is not an idempotency key: a caller that does the same work again has a larger token.
     pub fn fencing_token(&self) -> u64 {
         self.holding().token
+    }
+
+    /// The number of the place, from 0, if this is a place of a [semaphore](crate::LockClient::semaphore). It can serve as the
+    /// number of a worker or of a connection. Of [`acquire_one_of`](crate::LockClient::acquire_one_of) it is the position of the
+    /// key. `None` of any other lock, and after [`resume`](crate::LockClient::resume).
+    ///
+    /// A resource that refuses late writes keeps one fencing token **for each place**: the tokens of different places have
+    /// nothing to do with each other, and one number for all would refuse living holders.
+    pub fn place(&self) -> Option<usize> {
+        self.place.as_ref().map(|place| place.number)
     }
 
     /// The payload that the lock's row had when it was acquired. The last holder left it, or it was given with

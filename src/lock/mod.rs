@@ -9,7 +9,7 @@ pub(crate) mod guard;
 pub(crate) mod held;
 pub(crate) mod list;
 pub(crate) mod peek;
-pub(crate) mod permit;
+pub(crate) mod place;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod resume;

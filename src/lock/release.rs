@@ -2,7 +2,7 @@
 
 use super::at_once::{Task, at_once};
 use super::guard::Lock;
-use super::held::{HeldLocks, Hold};
+use super::held::{Guard, HeldLocks, Hold};
 use super::validity::Standing;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
@@ -37,8 +37,9 @@ impl Lock {
     /// # }
     /// ```
     pub fn release(self) -> Release {
-        self.held.abandon();
-        let HeldLocks { engine, budget, first, .. } = self.held;
+        let held = self.into_held();
+        held.abandon();
+        let HeldLocks { engine, budget, first, .. } = held;
         Release::of_hold(engine, first, budget)
     }
 }

@@ -83,7 +83,7 @@ impl<'a> IntoFuture for Resume<'a> {
         Box::pin(async move {
             let (engine, budget) = (self.engine.clone(), self.budget.clone());
             let hold = self.resume().await?;
-            Ok(Lock { held: HeldLocks::one(engine, budget, hold) })
+            Ok(HeldLocks::one(engine, budget, hold).into())
         })
     }
 }

@@ -355,9 +355,9 @@ impl<'a> Once<'a> {
             Answer::Mismatch(_) => Err(Error::payload_mismatch(&self.name)),
             Answer::Lock(Acquired::Held(seen), _) => Err(Error::from_held(&self.name, Held::from(seen))),
             Answer::Lock(Acquired::Granted { holding, data, renew_first }, record) => {
-                let Lock { held } = Lock::granted(self.engine.clone(), holding, self.budget, data);
-                let held = if renew_first { held.renewed_or_released().await? } else { held };
-                Ok(Started::Attempt(Attempt::new(Lock { held }, record)))
+                let lock = Lock::granted(self.engine.clone(), holding, self.budget, data);
+                let lock = if renew_first { lock.held.renewed_or_released().await?.into() } else { lock };
+                Ok(Started::Attempt(Attempt::new(lock, record)))
             }
         }
     }

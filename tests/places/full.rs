@@ -1,15 +1,15 @@
 //! Full: each place was seen held.
 
 use crate::{LEASE, granted, held_by_others, looks};
-use lambda_lock::{Blocked, TryAcquiredPermit};
+use lambda_lock::{Blocked, TryAcquiredPlace};
 use lambda_lock_testkit::{Fault, Table, case, millis, secs};
 use serde_json::json;
 use tokio::time::sleep;
 
-fn holders(full: TryAcquiredPermit) -> Vec<Blocked> {
+fn holders(full: TryAcquiredPlace) -> Vec<Blocked> {
     match full {
-        TryAcquiredPermit::Full(blocked) => blocked,
-        TryAcquiredPermit::Granted(permit) => panic!("granted: {permit:?}"),
+        TryAcquiredPlace::Full(blocked) => blocked,
+        TryAcquiredPlace::Granted(lock) => panic!("granted: {lock:?}"),
     }
 }
 
@@ -62,9 +62,9 @@ async fn a_single_free_place_among_many_is_found_before_it_says_full() {
     for free in [0, 7, 149] {
         let table = Table::new();
         held_by_others(&table, (0..150).filter(|place| *place != free)).await;
-        let permit = granted(table.process().locks("me").semaphore("gateway", 150).try_acquire().lease(LEASE)).await;
-        assert_eq!(permit.place(), free);
-        permit.release().await.unwrap();
+        let lock = granted(table.process().locks("me").semaphore("gateway", 150).try_acquire().lease(LEASE)).await;
+        assert_eq!(lock.place().unwrap(), free);
+        lock.release().await.unwrap();
     }
 }
 
@@ -100,8 +100,8 @@ async fn observations_of_an_earlier_call_count() {
     sleep(secs(100)).await;
     holders(gateway.try_acquire().lease(LEASE).await.unwrap());
     let seen = seen.into_iter().map(|one| (one.key, one.held.observation.and_waited(secs(100))));
-    let permit = granted(gateway.try_acquire().lease(LEASE).observations(seen)).await;
-    permit.release().await.unwrap();
+    let lock = granted(gateway.try_acquire().lease(LEASE).observations(seen)).await;
+    lock.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,9 +112,9 @@ async fn a_watch_goes_on_over_looks_until_a_holder_is_dead() {
     let locks = process.builder().without_wall_clock_takeover().build().unwrap();
     let began = tokio::time::Instant::now();
     let budget = process.budget(secs(100)).reserve(secs(0));
-    let permit = locks.semaphore("gateway", 2).acquire().within(&budget).await.unwrap();
+    let lock = locks.semaphore("gateway", 2).acquire().within(&budget).await.unwrap();
     assert!(began.elapsed() > secs(60) && began.elapsed() < secs(65), "{:?}", began.elapsed());
-    permit.release().await.unwrap();
+    lock.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -161,11 +161,11 @@ async fn a_waiting_call_looks_when_the_first_of_the_holders_can_be_dead() {
         let began = tokio::time::Instant::now();
 
         let budget = process.budget(secs(60)).reserve(secs(0));
-        let permit = locks.semaphore("gate", 2).acquire().within(&budget).await.unwrap();
+        let lock = locks.semaphore("gate", 2).acquire().within(&budget).await.unwrap();
 
         // The lease, how much slower the holder's clock may run, and a little jitter.
         let late = began.elapsed().checked_sub(secs(lease).mul_f64(1.05)).unwrap();
         assert!(late < millis(50), "{late:?}");
-        permit.release().await.unwrap();
+        lock.release().await.unwrap();
     }
 }

@@ -1,8 +1,8 @@
 //! A free place is granted as any lock.
 
 use crate::{LEASE, granted, held_by_others, looks};
-use lambda_lock::{Error, TryAcquiredPermit};
-use lambda_lock_testkit::{Table, secs};
+use lambda_lock::{Error, TryAcquiredPlace};
+use lambda_lock_testkit::{Table, counted, secs};
 use serde_json::json;
 use std::collections::BTreeSet;
 use tokio::time::sleep;
@@ -14,34 +14,34 @@ async fn a_free_place_costs_one_request_and_is_an_ordinary_lock() {
     let locks = process.locks("me");
     let gateway = locks.semaphore("gateway", 5);
 
-    let mut permit = granted(gateway.try_acquire().lease(LEASE).data("payload").attribute("job", "x")).await;
+    let mut lock = granted(gateway.try_acquire().lease(LEASE).data("payload").attribute("job", "x")).await;
 
     assert_eq!(process.take_operations(), ["UpdateItem"]);
-    assert_eq!(permit.key().key(), format!("gateway/{}", permit.place()));
-    let key = permit.key().key().to_owned();
-    assert_eq!(table.number(&key, "fencingToken"), permit.fencing_token());
-    assert_eq!((permit.data(), table.attribute(&key, "job").unwrap()), (Some(&b"payload"[..]), "x".to_owned()));
-    permit.checkpoint().await.unwrap();
-    permit.release().await.unwrap();
+    assert_eq!(lock.key().key(), format!("gateway/{}", lock.place().unwrap()));
+    let key = lock.key().key().to_owned();
+    assert_eq!(table.number(&key, "fencingToken"), lock.fencing_token());
+    assert_eq!((lock.data(), table.attribute(&key, "job").unwrap()), (Some(&b"payload"[..]), "x".to_owned()));
+    lock.checkpoint().await.unwrap();
+    lock.release().await.unwrap();
     assert!(table.is_released(&key));
 }
 
 #[tokio::test(start_paused = true)]
 async fn never_more_callers_than_places_and_each_has_its_own() {
     let table = Table::new();
-    let mut permits = Vec::new();
+    let mut held = Vec::new();
     for _ in 0..4 {
         let process = table.process();
-        permits.push(granted(process.locks("me").semaphore("gateway", 4).try_acquire().lease(LEASE)).await);
+        held.push(granted(process.locks("me").semaphore("gateway", 4).try_acquire().lease(LEASE)).await);
         assert!(process.sent().len() <= 3, "{:?}", process.take_operations());
     }
-    let places: BTreeSet<_> = permits.iter().map(|permit| permit.place()).collect();
+    let places: BTreeSet<_> = held.iter().map(|lock| lock.place().unwrap()).collect();
     assert_eq!(places, BTreeSet::from([0, 1, 2, 3]));
     let fifth = table.process().locks("me").semaphore("gateway", 4).try_acquire().lease(LEASE).await.unwrap();
-    assert!(matches!(fifth, TryAcquiredPermit::Full(_)));
+    assert!(matches!(fifth, TryAcquiredPlace::Full(_)));
     assert_eq!(table.row("gateway/4"), None, "there is no such place");
-    for permit in permits {
-        permit.release().await.unwrap();
+    for lock in held {
+        lock.release().await.unwrap();
     }
 }
 
@@ -51,20 +51,24 @@ async fn the_place_that_was_given_back_last_is_tried_first() {
     let process = table.process();
     let locks = process.locks("me");
     let gateway = locks.semaphore("gateway", 50);
-    let permit = granted(gateway.try_acquire().lease(LEASE)).await;
-    let place = permit.place();
-    permit.release().await.unwrap();
+    let lock = granted(gateway.try_acquire().lease(LEASE)).await;
+    let place = lock.place().unwrap();
+    lock.release().await.unwrap();
     for _ in 0..10 {
-        let permit = granted(gateway.try_acquire().lease(LEASE)).await;
-        assert_eq!(permit.place(), place);
-        permit.release().await.unwrap();
+        let lock = granted(gateway.try_acquire().lease(LEASE)).await;
+        assert_eq!(lock.place().unwrap(), place);
+        lock.release().await.unwrap();
     }
-    let worked = gateway.acquire().within(&process.budget(secs(9))).run(async |permit| Ok::<_, Error>(permit.place()));
+    let worked =
+        gateway.acquire().within(&process.budget(secs(9))).run(async |lock| Ok::<_, Error>(lock.place().unwrap()));
     assert_eq!(worked.await.unwrap(), place);
     assert!(table.is_released(&format!("gateway/{place}")));
-    let permit = granted(gateway.try_acquire().lease(LEASE)).await;
-    assert_eq!(permit.place(), place, "after `run` too");
-    permit.release().await.unwrap();
+    let lock = granted(gateway.try_acquire().lease(LEASE)).await;
+    assert_eq!(lock.place().unwrap(), place, "after `run` too");
+    lock.commit_and_release([counted("o-1")]).await.unwrap();
+    let lock = granted(gateway.try_acquire().lease(LEASE)).await;
+    assert_eq!(lock.place().unwrap(), place, "after a commit too");
+    lock.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,11 +81,11 @@ async fn a_held_place_leads_to_a_look_at_five_and_a_free_one_of_them() {
         )
         .await;
         let process = table.process();
-        let permit = granted(process.locks("me").semaphore("gateway", 20).try_acquire().lease(LEASE)).await;
-        assert_eq!(permit.place() % 2, 1);
+        let lock = granted(process.locks("me").semaphore("gateway", 20).try_acquire().lease(LEASE)).await;
+        assert_eq!(lock.place().unwrap() % 2, 1);
         let looks = looks(&process);
         assert!(looks.iter().all(|look| *look == 5 || *look == 20), "{looks:?}");
-        permit.release().await.unwrap();
+        lock.release().await.unwrap();
     }
 }
 
@@ -91,9 +95,9 @@ async fn a_dead_place_is_taken_over() {
     held_by_others(&table, 0..3).await;
     sleep(secs(100)).await;
     let process = table.process();
-    let permit = granted(process.locks("me").semaphore("gateway", 3).try_acquire().lease(LEASE)).await;
+    let lock = granted(process.locks("me").semaphore("gateway", 3).try_acquire().lease(LEASE)).await;
     assert_eq!(process.take_operations(), ["UpdateItem"], "the wall clock proves it within the first request");
-    permit.release().await.unwrap();
+    lock.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,18 +107,18 @@ async fn a_retried_task_finds_its_own_place_and_takes_no_second_one() {
     let locks = table.process().locks("me");
     let gateway = locks.semaphore("gateway", 6);
     let first = granted(gateway.try_acquire().lease(LEASE).owner("task-1").reclaim_own()).await;
-    let (place, token) = (first.place(), first.fencing_token());
+    let (place, token) = (first.place().unwrap(), first.fencing_token());
     std::mem::forget(first);
 
     let process = table.process();
     let locks = process.locks("again");
     let again = granted(locks.semaphore("gateway", 6).try_acquire().lease(LEASE).owner("task-1").reclaim_own()).await;
 
-    assert_eq!(again.place(), place);
+    assert_eq!(again.place().unwrap(), place);
     assert!(again.fencing_token() > token);
     assert_eq!(process.take_operations(), ["BatchGetItem", "UpdateItem"]);
     let other = granted(locks.semaphore("gateway", 6).try_acquire().lease(LEASE).owner("task-2").reclaim_own()).await;
-    assert_ne!(other.place(), place);
+    assert_ne!(other.place().unwrap(), place);
     other.release().await.unwrap();
     again.release().await.unwrap();
 }
@@ -128,9 +132,8 @@ async fn one_of_several_names() {
     let two = granted(locks.try_acquire_one_of(["printer-a", "printer-b"]).lease(LEASE)).await;
     let names = BTreeSet::from([one.key().key().to_owned(), two.key().key().to_owned()]);
     assert_eq!(names, BTreeSet::from(["blue/printer-a".to_owned(), "blue/printer-b".to_owned()]));
-    assert_eq!(one.place() + two.place(), 1);
-    let lock = two.into_lock();
-    lock.release().await.unwrap();
+    assert_eq!(one.place().unwrap() + two.place().unwrap(), 1);
+    two.release().await.unwrap();
     let budget = process.budget(secs(9));
     let three = locks.acquire_one_of(["printer-a", "printer-b"]).within(&budget).await.unwrap();
     three.release().await.unwrap();
@@ -151,18 +154,18 @@ async fn a_waiting_caller_gets_the_first_place_that_is_free() {
     let began = tokio::time::Instant::now();
     let budget = process.budget(secs(30)).reserve(secs(0));
 
-    let (permit, ()) = tokio::join!(gateway.acquire().within(&budget), async {
+    let (lock, ()) = tokio::join!(gateway.acquire().within(&budget), async {
         sleep(secs(3)).await;
         others.remove(1).release().await.unwrap();
     });
-    let permit = permit.unwrap();
+    let lock = lock.unwrap();
 
     assert!(began.elapsed() >= secs(3) && began.elapsed() < secs(4), "{:?}", began.elapsed());
     let writes = process.sent().iter().filter(|sent| sent.operation == "UpdateItem").count();
     assert_eq!(writes, 2, "while it waits it only reads");
-    permit.release().await.unwrap();
-    for permit in others {
-        permit.release().await.unwrap();
+    lock.release().await.unwrap();
+    for lock in others {
+        lock.release().await.unwrap();
     }
 }
 
@@ -172,15 +175,15 @@ async fn a_row_that_is_no_lock_record_is_nobodys_place() {
     table.put(json!({"key": {"S": "gateway/0"}, "title": {"S": "not a lock"}}));
     let locks = table.process().locks("me");
     let gateway = locks.semaphore("gateway", 2);
-    let permit = granted(gateway.try_acquire().lease(LEASE)).await;
-    assert_eq!(permit.place(), 1);
-    let TryAcquiredPermit::Full(holders) =
+    let lock = granted(gateway.try_acquire().lease(LEASE)).await;
+    assert_eq!(lock.place().unwrap(), 1);
+    let TryAcquiredPlace::Full(holders) =
         table.process().locks("two").semaphore("gateway", 2).try_acquire().lease(LEASE).await.unwrap()
     else {
         panic!("nothing is free")
     };
     assert_eq!(holders.len(), 1);
-    permit.release().await.unwrap();
+    lock.release().await.unwrap();
     let error = table.process().locks("me").semaphore("gateway", 1).try_acquire().lease(LEASE).await.unwrap_err();
     assert!(error.is_invalid_record(), "{error:?}");
 }

@@ -1,4 +1,4 @@
-//! One of several places: permits of a semaphore, and one of several locks.
+//! One of several places: held of a semaphore, and one of several locks.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
@@ -7,18 +7,18 @@ mod full;
 mod granting;
 mod lost_answers;
 
-use lambda_lock::{Error, Permit, TryAcquiredPermit};
+use lambda_lock::{Error, Lock, TryAcquiredPlace};
 use lambda_lock_testkit::{Process, Table, secs};
 use serde_json::Value;
 use std::time::Duration;
 
 const LEASE: Duration = secs(21);
 
-/// Returns the permit of a call that must be granted.
-async fn granted(call: impl IntoFuture<Output = Result<TryAcquiredPermit, Error>>) -> Permit {
+/// Returns the lock of a call that must be granted.
+async fn granted(call: impl IntoFuture<Output = Result<TryAcquiredPlace, Error>>) -> Lock {
     match call.await {
-        Ok(TryAcquiredPermit::Granted(permit)) => permit,
-        Ok(TryAcquiredPermit::Full(blocked)) => panic!("full: {blocked:?}"),
+        Ok(TryAcquiredPlace::Granted(lock)) => lock,
+        Ok(TryAcquiredPlace::Full(blocked)) => panic!("full: {blocked:?}"),
         Err(error) => panic!("not granted: {error:?}"),
     }
 }

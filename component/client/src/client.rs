@@ -13,7 +13,7 @@ use crate::run::run;
 use crate::set::{LockSet, gone};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Region};
 use aws_smithy_wasm::wasi::{WasiHttpClientBuilder, WasiSleep};
-use lambda_lock::{Dialect, LockClient, LockClientBuilder, PeekedLock, Permit, SavedLockSet, TryAcquired};
+use lambda_lock::{Dialect, LockClient, LockClientBuilder, PeekedLock, SavedLockSet, TryAcquired};
 use std::time::Duration;
 
 type Result<T> = std::result::Result<T, types::Error>;
@@ -153,9 +153,9 @@ impl Client {
         locks::LockSet::new(LockSet::new(self.locks.clone(), locks))
     }
 
-    fn permit(&self, permit: Permit) -> locks::Permit {
+    fn permit(&self, lock: lambda_lock::Lock) -> locks::Permit {
         // There are 1000 places at most.
-        locks::Permit { place: permit.place() as u32, lock: self.held(permit.into_lock()) }
+        locks::Permit { place: lock.place().unwrap_or_default() as u32, lock: self.held(lock) }
     }
 }
 

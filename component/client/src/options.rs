@@ -2,7 +2,7 @@
 
 use crate::bindings::exports::lambda_lock::lock::locks::{AcquireOptions, Budget, ReleaseOptions, SeveralOptions};
 use crate::bindings::exports::lambda_lock::lock::types;
-use lambda_lock::{AcquireAll, AcquirePermit, AcquireRequest, NewHolder, Release, ReleaseOutcome};
+use lambda_lock::{AcquireAll, AcquirePlace, AcquireRequest, NewHolder, Release, ReleaseOutcome};
 use std::time::Duration;
 
 pub(crate) fn acquiring<Mode: NewHolder>(
@@ -71,7 +71,7 @@ pub(crate) fn several(request: AcquireAll<'_>, options: SeveralOptions) -> Acqui
     several!(request, options)
 }
 
-pub(crate) fn one_of_several(request: AcquirePermit<'_>, options: SeveralOptions) -> AcquirePermit<'_> {
+pub(crate) fn one_of_several(request: AcquirePlace<'_>, options: SeveralOptions) -> AcquirePlace<'_> {
     several!(request, options)
 }
 

@@ -117,8 +117,8 @@ impl Opened {
             }
             Ask::AcquirePermit { name, permits, several } => {
                 let semaphore = locks.semaphore(name, permits);
-                let permit = several!(semaphore.acquire(), several).await;
-                permit.map(|permit| json!({"place": permit.place(), "lock": self.grant(permit.into_lock())}))
+                let lock = several!(semaphore.acquire(), several).await;
+                lock.map(|lock| json!({"place": lock.place(), "lock": self.grant(lock)}))
             }
             of_a_set @ (Ask::RenewAll { .. }
             | Ask::RemainingOfAll { .. }

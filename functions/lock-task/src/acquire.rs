@@ -193,9 +193,9 @@ async fn several(request: Request, time: &Time, deps: &Deps) -> Result<Value, Fa
             let acquire = if reclaim { acquire.reclaim_own() } else { acquire };
             let acquire = execution.into_iter().fold(acquire, |acquire, execution| acquire.workflow(execution));
             let acquire = data.into_iter().fold(acquire, |acquire, data| acquire.data(data));
-            acquire.await.map(|permit| {
-                let place = permit.place();
-                let mut answer = granted(permit.into_lock(), deps);
+            acquire.await.map(|lock| {
+                let place = lock.place();
+                let mut answer = granted(lock, deps);
                 answer["place"] = place.into();
                 answer
             })

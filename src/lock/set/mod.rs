@@ -187,7 +187,7 @@ impl LockSet {
     /// Makes single locks of the set. From here on each is on its own. Sends no request.
     pub fn into_locks(self) -> Vec<Lock> {
         let (engine, budget) = (self.held.engine.clone(), self.held.budget.clone());
-        let lock = |hold: Hold| Lock { held: HeldLocks::one(engine.clone(), budget.clone(), hold) };
+        let lock = |hold: Hold| HeldLocks::one(engine.clone(), budget.clone(), hold).into();
         self.held.into_holds().map(lock).collect()
     }
 }

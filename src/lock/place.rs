@@ -1,10 +1,9 @@
-//! Permits: one of several places, each of which is a lock.
+//! Places: one of several, each of which is a lock.
 
 use super::acquire::{AcquireRequest, Trying, Waiting, run};
-use super::guard::Lock;
-use super::held::{Guard, HeldLocks};
+use super::guard::{Lock, Place};
 use super::peek::PeekedLock;
-use super::release::{Release, ReleaseOutcome, ReleaseWorkflow};
+use super::release::{ReleaseOutcome, ReleaseWorkflow};
 use super::set::acquire::check_distinct;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
@@ -17,7 +16,6 @@ use lambda_lock_protocol::{
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};
-use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,94 +37,29 @@ pub struct Semaphore<'a> {
     places: u32,
 }
 
-/// A held place. It is a [`Lock`], so everything that a lock can do can be done with it.
-///
-/// A resource that refuses late writes keeps one fencing token **for each place**: the tokens of different places have
-/// nothing to do with each other, and one number for all would refuse living holders.
-#[must_use = "a permit that is dropped stays taken until its lease ends: release it"]
-#[derive(Debug)]
-pub struct Permit {
-    lock: Lock,
-    place: usize,
-    /// Of a semaphore.
-    name: Option<LockKey>,
-}
+/// An acquire of a place that waits for one. Await it to get a [`Lock`] that knows its [place](Lock::place).
+pub type AcquirePlace<'a> = PlaceRequest<'a, Waiting>;
 
-/// An acquire of a place that waits for one. Await it to get a [`Permit`].
-pub type AcquirePermit<'a> = PermitRequest<'a, Waiting>;
-
-/// An acquire of a place that tries once. Await it to get a [`TryAcquiredPermit`].
-pub type TryAcquirePermit<'a> = PermitRequest<'a, Trying>;
+/// An acquire of a place that tries once. Await it to get a [`TryAcquiredPlace`].
+pub type TryAcquirePlace<'a> = PlaceRequest<'a, Trying>;
 
 /// The result of a try. It was granted or refused, and neither is an error.
 #[derive(Debug)]
-#[must_use = "a permit may have been granted"]
-pub enum TryAcquiredPermit {
+#[must_use = "a place may have been granted"]
+pub enum TryAcquiredPlace {
     /// A place is ours.
-    Granted(Permit),
+    Granted(Lock),
     /// All places are held, by these holders.
     Full(Vec<Blocked>),
 }
 
-impl TryAcquiredPermit {
-    /// Returns the permit, if it was granted.
-    pub fn granted(self) -> Option<Permit> {
+impl TryAcquiredPlace {
+    /// Returns the place, if it was granted.
+    pub fn granted(self) -> Option<Lock> {
         match self {
-            TryAcquiredPermit::Granted(permit) => Some(permit),
-            TryAcquiredPermit::Full(_) => None,
+            TryAcquiredPlace::Granted(lock) => Some(lock),
+            TryAcquiredPlace::Full(_) => None,
         }
-    }
-}
-
-impl Permit {
-    /// The number of the place, from 0. It can serve as the number of a worker or of a connection. Of
-    /// [`acquire_one_of`](crate::LockClient::acquire_one_of) it is the position of the name.
-    pub fn place(&self) -> usize {
-        self.place
-    }
-
-    /// Makes a single lock of it, such as to [save](Lock::save) it or to
-    /// [commit and release](Lock::commit_and_release). The semaphore then does not know the place for its next permit.
-    pub fn into_lock(self) -> Lock {
-        self.lock
-    }
-
-    /// The next permit of this client tries this place first.
-    fn gives_back_place(&self) {
-        if let Some(name) = &self.name {
-            self.lock.held.engine.given_back().push(name, self.place);
-        }
-    }
-
-    /// Releases the place, as [`Lock::release`] does. The next permit of this client tries this place first.
-    pub fn release(self) -> Release {
-        self.gives_back_place();
-        self.lock.release()
-    }
-}
-
-impl Guard for Permit {
-    fn held(&self) -> &HeldLocks {
-        &self.lock.held
-    }
-
-    fn into_held(self) -> HeldLocks {
-        self.gives_back_place();
-        self.lock.held
-    }
-}
-
-impl Deref for Permit {
-    type Target = Lock;
-
-    fn deref(&self) -> &Lock {
-        &self.lock
-    }
-}
-
-impl DerefMut for Permit {
-    fn deref_mut(&mut self) -> &mut Lock {
-        &mut self.lock
     }
 }
 
@@ -147,13 +80,13 @@ impl<'a> Semaphore<'a> {
     /// # Requests and IAM actions
     /// It sends one write when the place that it tries first is free. Otherwise it sends up to three requests to a free
     /// place. While it waits, it reads five random places per look. Before it reports that all are held, it reads all of
-    /// them, a hundred per request. With [`reclaim_own`](PermitRequest::reclaim_own) it reads all places first. It needs
+    /// them, a hundred per request. With [`reclaim_own`](PlaceRequest::reclaim_own) it reads all places first. It needs
     /// `dynamodb:UpdateItem`, `dynamodb:GetItem` and `dynamodb:BatchGetItem`.
     ///
     /// # Cancel safety
     /// If the future is dropped, a place may have been acquired. It is then free when its lease ends.
-    pub fn acquire(&self) -> AcquirePermit<'a> {
-        PermitRequest::new(self.engine, self.places(), Some(self.name.clone()))
+    pub fn acquire(&self) -> AcquirePlace<'a> {
+        PlaceRequest::new(self.engine, self.places(), Some(self.name.clone()))
     }
 
     /// Tries once to acquire a place. A refusal is not an error: it returns all holders.
@@ -163,8 +96,8 @@ impl<'a> Semaphore<'a> {
     ///
     /// # Requests, IAM actions and cancel safety
     /// They are those of [`acquire`](Semaphore::acquire), without waiting.
-    pub fn try_acquire(&self) -> TryAcquirePermit<'a> {
-        PermitRequest::new(self.engine, self.places(), Some(self.name.clone()))
+    pub fn try_acquire(&self) -> TryAcquirePlace<'a> {
+        PlaceRequest::new(self.engine, self.places(), Some(self.name.clone()))
     }
 
     /// Reads all places. `None` where there is no row, because nobody ever held the place.
@@ -263,7 +196,7 @@ fn check_places(engine: &Engine, places: &Places, name: Option<&LockKey>) -> Res
 /// An acquire of a place before it is awaited. See [`Semaphore::acquire`] and
 /// [`LockClient::acquire_one_of`](crate::LockClient::acquire_one_of) for errors, requests and cancel safety.
 #[must_use = "an acquire does nothing until it is awaited"]
-pub struct PermitRequest<'a, Mode> {
+pub struct PlaceRequest<'a, Mode> {
     engine: &'a Arc<Engine>,
     places: Places,
     /// Of a semaphore.
@@ -272,7 +205,7 @@ pub struct PermitRequest<'a, Mode> {
     request: AcquireRequest<'a, Mode>,
 }
 
-impl<'a, Mode> PermitRequest<'a, Mode> {
+impl<'a, Mode> PlaceRequest<'a, Mode> {
     pub(crate) fn new(engine: &'a Arc<Engine>, places: Places, name: Option<LockKey>) -> Self {
         let request = AcquireRequest::new(engine, places.key(0));
         Self { engine, places, name, observations: Vec::new(), request }
@@ -326,7 +259,7 @@ impl<'a, Mode> PermitRequest<'a, Mode> {
     async fn acquire(
         mut self,
         wait: impl FnOnce(&AcquireRequest<'a, Mode>) -> Result<Duration, Error>,
-    ) -> Result<TryAcquiredPermit, Error> {
+    ) -> Result<TryAcquiredPlace, Error> {
         check_places(self.engine, &self.places, self.name.as_ref())?;
         let of = self.name.clone().unwrap_or_else(|| self.places.key(0));
         let (options, deadline) = self.request.prepared(wait)?;
@@ -341,14 +274,15 @@ impl<'a, Mode> PermitRequest<'a, Mode> {
         let ended = match acquired {
             Ok(AcquiredPlace::Granted { place, holding, data, renew_first }) => {
                 let lock = self.request.guarded(holding, data, renew_first, &span).await;
-                lock.map(|lock| TryAcquiredPermit::Granted(Permit { lock, place, name: self.name.clone() }))
+                let place = Place { number: place, semaphore: self.name.clone() };
+                lock.map(|lock| TryAcquiredPlace::Granted(Lock { place: Some(place), ..lock }))
             }
             Ok(AcquiredPlace::Full(holders)) => {
                 let blocked = |(place, seen): (usize, protocol::HolderSeen)| Blocked {
                     key: self.places.key(place),
                     held: seen.into(),
                 };
-                Ok(TryAcquiredPermit::Full(holders.into_iter().map(blocked).collect()))
+                Ok(TryAcquiredPlace::Full(holders.into_iter().map(blocked).collect()))
             }
             Err(FailedAcquire { failure, of: places }) => {
                 let keys: Vec<LockKey> = places.into_iter().map(|place| self.places.key(place)).collect();
@@ -357,15 +291,15 @@ impl<'a, Mode> PermitRequest<'a, Mode> {
             }
         };
         match &ended {
-            Ok(TryAcquiredPermit::Granted(permit)) => report.granted("acquire", &of, permit.fencing_token()),
-            Ok(TryAcquiredPermit::Full(_)) => report.ended("acquire", &of, "held"),
+            Ok(TryAcquiredPlace::Granted(lock)) => report.granted("acquire", &of, lock.fencing_token()),
+            Ok(TryAcquiredPlace::Full(_)) => report.ended("acquire", &of, "held"),
             Err(error) => report.failed("acquire", &of, error),
         }
         ended
     }
 }
 
-impl<Mode: super::acquire::NewHolder> PermitRequest<'_, Mode> {
+impl<Mode: super::acquire::NewHolder> PlaceRequest<'_, Mode> {
     /// Sets the owner that holds the place, as [`owner`](crate::Acquire::owner) does for a lock.
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.request = self.request.owner(owner);
@@ -378,7 +312,7 @@ impl<Mode: super::acquire::NewHolder> PermitRequest<'_, Mode> {
         self
     }
 
-    /// Acquires the place that the same [`owner`](PermitRequest::owner) holds already, if there is one. A retried task gets
+    /// Acquires the place that the same [`owner`](PlaceRequest::owner) holds already, if there is one. A retried task gets
     /// its own place again, and takes no second one. It reads all places first.
     pub fn reclaim_own(mut self) -> Self {
         self.request = self.request.reclaim_own();
@@ -386,20 +320,20 @@ impl<Mode: super::acquire::NewHolder> PermitRequest<'_, Mode> {
     }
 }
 
-impl AcquirePermit<'_> {
+impl AcquirePlace<'_> {
     /// Acquires a place, runs the work and releases the place, as [`with_lock`](crate::LockClient::with_lock) does with a
     /// lock.
     pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
     where
-        F: AsyncFnOnce(&mut Permit) -> Result<T, E>,
+        F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
         E: From<Error>,
     {
         run(self.await?, work).await
     }
 }
 
-impl<'a> IntoFuture for PermitRequest<'a, Waiting> {
-    type Output = Result<Permit, Error>;
+impl<'a> IntoFuture for PlaceRequest<'a, Waiting> {
+    type Output = Result<Lock, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -408,15 +342,15 @@ impl<'a> IntoFuture for PermitRequest<'a, Waiting> {
             self.request.wait()?;
             let name = self.name.clone();
             match self.acquire(AcquireRequest::wait).await? {
-                TryAcquiredPermit::Granted(permit) => Ok(permit),
-                TryAcquiredPermit::Full(blocked) => Err(Error::from_full(name.as_ref(), blocked)),
+                TryAcquiredPlace::Granted(lock) => Ok(lock),
+                TryAcquiredPlace::Full(blocked) => Err(Error::from_full(name.as_ref(), blocked)),
             }
         })
     }
 }
 
-impl<'a> IntoFuture for PermitRequest<'a, Trying> {
-    type Output = Result<TryAcquiredPermit, Error>;
+impl<'a> IntoFuture for PlaceRequest<'a, Trying> {
+    type Output = Result<TryAcquiredPlace, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -424,9 +358,9 @@ impl<'a> IntoFuture for PermitRequest<'a, Trying> {
     }
 }
 
-impl<Mode> fmt::Debug for PermitRequest<'_, Mode> {
+impl<Mode> fmt::Debug for PlaceRequest<'_, Mode> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PermitRequest")
+        f.debug_struct("PlaceRequest")
             .field("places", &self.places)
             .field("request", &self.request)
             .finish_non_exhaustive()
