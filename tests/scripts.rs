@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
 use lambda_lock::once::{Attempt, Started};
-use lambda_lock::{Error, Lock, LockClient, ReleaseOutcome};
+use lambda_lock::{Error, ErrorKind, Lock, LockClient, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, Process, Table, acquired, case, counted, millis, secs};
 use std::time::Duration;
 
@@ -223,7 +223,7 @@ async fn a_call_that_is_temporarily_refused_until_its_time_is_over_reports_that_
             let (_, said, _) = requests(call, vec![refusal; 500]).await;
 
             let error = said.unwrap_err();
-            assert!(error.is_unavailable(), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         }
     }
 }

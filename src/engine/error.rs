@@ -346,54 +346,9 @@ impl Error {
         self.kind() == ErrorKind::Unknown
     }
 
-    /// Whether the work was stopped because its lease ended.
-    pub fn is_cut_short(&self) -> bool {
-        self.kind() == ErrorKind::CutShort
-    }
-
     /// Whether one of the caller's own writes was refused, so that nothing was applied.
     pub fn is_cancelled(&self) -> bool {
         self.kind() == ErrorKind::Cancelled
-    }
-
-    /// Whether the idempotent work was first asked for with a different payload.
-    pub fn is_payload_mismatch(&self) -> bool {
-        self.kind() == ErrorKind::PayloadMismatch
-    }
-
-    /// Whether an earlier attempt at the idempotent work failed for good.
-    pub fn is_failed_before(&self) -> bool {
-        self.kind() == ErrorKind::FailedBefore
-    }
-
-    /// Whether DynamoDB refused for now, and nothing was applied.
-    pub fn is_unavailable(&self) -> bool {
-        self.kind() == ErrorKind::Unavailable
-    }
-
-    /// Whether the lease or the budget does not cover what was asked.
-    pub fn is_out_of_time(&self) -> bool {
-        self.kind() == ErrorKind::OutOfTime
-    }
-
-    /// Whether the call has to be fixed.
-    pub fn is_invalid_request(&self) -> bool {
-        self.kind() == ErrorKind::InvalidRequest
-    }
-
-    /// Whether the row is not a lock record.
-    pub fn is_invalid_record(&self) -> bool {
-        self.kind() == ErrorKind::InvalidRecord
-    }
-
-    /// Whether the table is missing, is not ready, or has another key schema.
-    pub fn is_table(&self) -> bool {
-        self.kind() == ErrorKind::Table
-    }
-
-    /// Whether credentials or permissions are missing.
-    pub fn is_denied(&self) -> bool {
-        self.kind() == ErrorKind::Denied
     }
 
     fn new(kind: ErrorKind, message: String) -> Self {

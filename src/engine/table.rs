@@ -1,7 +1,7 @@
 //! Creates the lock table where nothing else does, and reports precisely what is wrong with it.
 
 use super::Engine;
-use super::error::{BoxError, Error};
+use super::error::{BoxError, Error, ErrorKind};
 use super::fault::{cause_of, fault_of_error, fault_of_unsent, with_table_name};
 use super::interceptor::{TransmissionInterceptor, observed};
 use aws_sdk_dynamodb::Client;
@@ -96,7 +96,7 @@ async fn wait_until_active(engine: &Engine, dynamodb: &Client) -> Result<TableDe
             Ok(table) if table.table_status == Some(TableStatus::Active) => return Ok(table),
             Ok(table) => table.table_status,
             // The description is eventually consistent: DynamoDB may not find a table that was just created.
-            Err(error) if error.is_table() => None,
+            Err(error) if error.kind() == ErrorKind::Table => None,
             Err(error) => return Err(error),
         };
         if engine.clock().now().longest_since(started) > PATIENCE {

@@ -1,7 +1,7 @@
 //! Additional attributes: a row has those of its grant, and no others of ours.
 
 use crate::LEASE;
-use lambda_lock::{Attribute, LockClient};
+use lambda_lock::{Attribute, ErrorKind, LockClient};
 use lambda_lock_testkit::{Fault, Table, acquired, case, counted, granted, millis, secs};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -236,7 +236,10 @@ async fn attributes_that_cannot_be_stored_are_refused_before_any_request() {
     ]);
     for (request, text) in refused {
         let error = request.await.unwrap_err();
-        assert!(error.is_invalid_request() && error.to_string().contains(&text), "{error} does not say: {text}");
+        assert!(
+            error.kind() == ErrorKind::InvalidRequest && error.to_string().contains(&text),
+            "{error} does not say: {text}"
+        );
     }
     assert!(process.take_sent().is_empty());
 

@@ -1,7 +1,7 @@
 //! The lease and the waiting follow the budget of the call.
 
 use crate::LEASE;
-use lambda_lock::Budget;
+use lambda_lock::{Budget, ErrorKind};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, millis, secs};
 use tokio::time::{Instant, sleep};
 
@@ -130,7 +130,7 @@ mod a_budget_counts_by_the_clock_that_shows_less_time_left {
 
         sleep(secs(31)).await;
         let error = locks.acquire("k").within(&budget).await.unwrap_err();
-        assert!(error.is_out_of_time(), "{error}");
+        assert_eq!(error.kind(), ErrorKind::OutOfTime, "{error}");
     }
 }
 
@@ -146,7 +146,7 @@ async fn a_spent_budget_is_refused_without_a_request() {
         process.locks("me").acquire("k").within(&budget).await.unwrap_err(),
         process.locks("me").try_acquire("k").within(&budget).await.unwrap_err(),
     ] {
-        assert!(error.is_out_of_time(), "{error}");
+        assert_eq!(error.kind(), ErrorKind::OutOfTime, "{error}");
     }
     assert!(process.take_sent().is_empty());
 }

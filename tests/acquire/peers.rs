@@ -2,7 +2,7 @@
 //! changed, and unknown attributes are kept.
 
 use crate::LEASE;
-use lambda_lock::Dialect;
+use lambda_lock::{Dialect, ErrorKind};
 use lambda_lock_testkit::{Table, acquired, case, granted, millis, secs};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -42,7 +42,7 @@ async fn a_row_that_is_no_lock_record_is_reported_and_never_overwritten() {
         ];
 
         for error in errors {
-            assert!(error.is_invalid_record(), "{error}");
+            assert_eq!(error.kind(), ErrorKind::InvalidRecord, "{error}");
             let text = error.to_string();
             assert!(text.contains(attribute) && text.contains(r#"key="k""#), "{text}");
         }
@@ -62,7 +62,7 @@ async fn a_free_row_of_ours_whose_token_is_no_number_is_an_invalid_record() {
 
     let error = locks.try_acquire("k").lease(LEASE).await.unwrap_err();
 
-    assert!(error.is_invalid_record(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::InvalidRecord, "{error}");
     assert!(error.to_string().contains("fencingToken"), "{error}");
     assert_eq!(process.take_operations(), ["UpdateItem", "GetItem"]);
 }

@@ -1,7 +1,7 @@
 //! A commit applies its writes and renews the lock.
 
 use crate::{LEASE, applied, counted, created, lock_within, table};
-use lambda_lock::CommitOutcome;
+use lambda_lock::{CommitOutcome, ErrorKind};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, acquired, case, secs};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -94,7 +94,7 @@ async fn a_conflict_with_other_transactions_is_tried_again_as_the_same_transacti
     let began = Instant::now();
 
     let error = lock.commit([counted("o-1")]).await.unwrap_err();
-    assert!(error.is_unavailable(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(began.elapsed() >= secs(29) && began.elapsed() < secs(32), "{:?}", began.elapsed());
     assert_eq!(applied(&table, "o-1"), 1);
 }

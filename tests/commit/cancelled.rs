@@ -2,7 +2,7 @@
 
 use crate::{LEASE, applied, counted, created, forget, table, taken_by_another};
 use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, TransactWriteItem};
-use lambda_lock::{Error, FailedWrite};
+use lambda_lock::{Error, ErrorKind, FailedWrite};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, case, granted, millis, secs};
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -148,7 +148,7 @@ async fn a_transaction_that_dynamodb_would_refuse_is_refused_before_it_is_sent()
 
         let error = lock.commit(writes).await.unwrap_err();
 
-        assert!(error.is_invalid_request(), "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
     }
     assert_eq!(process.take_sent().len(), 0);
 
@@ -156,10 +156,10 @@ async fn a_transaction_that_dynamodb_would_refuse_is_refused_before_it_is_sent()
     lock.commit([counted("k")]).await.unwrap();
 
     let error = lock.commit([large(100), large(100)]).await.unwrap_err();
-    assert!(error.is_invalid_request(), "two writes on one item: {error}");
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest, "two writes on one item: {error}");
 
     let error = lock.commit_and_release(vec![own_row("locks")]).await.unwrap_err();
-    assert!(error.is_invalid_request(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
     assert!(table.is_released("k"), "given back all the same");
 }
 
@@ -176,7 +176,7 @@ async fn a_commit_may_write_another_row_of_the_same_partition() {
         TransactWriteItem::builder().put(put).build()
     };
 
-    assert!(lock.commit([row("1")]).await.unwrap_err().is_invalid_request());
+    assert_eq!(lock.commit([row("1")]).await.unwrap_err().kind(), ErrorKind::InvalidRequest);
     lock.commit([row("2")]).await.unwrap();
 
     lock.release().await.unwrap();
@@ -189,7 +189,7 @@ async fn a_missing_table_of_the_caller_is_not_reported_as_the_lock_table() {
 
     let error = lock.commit([counted("o-1")]).await.unwrap_err();
 
-    assert!(error.is_table(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Table, "{error}");
     assert!(error.to_string().contains("a table of the transaction"), "{error}");
     lock.release().await.unwrap();
 }

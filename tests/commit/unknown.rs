@@ -2,7 +2,7 @@
 //! twice.
 
 use crate::{LEASE, applied, counted, lock_within, table};
-use lambda_lock::{Clock, CommitOutcome, Instants, SavedLock, SharedClock, Sleep};
+use lambda_lock::{Clock, CommitOutcome, ErrorKind, Instants, SavedLock, SharedClock, Sleep};
 use lambda_lock_testkit::{Fault, ManualClock, Process, Sent, acquired, case, millis, secs};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -26,12 +26,12 @@ async fn a_commit_of_unknown_outcome_is_settled_by_the_next_renewal() {
 
             process.take_sent();
             let again = lock.commit([counted("o-1")]).await.unwrap_err();
-            assert!(again.is_invalid_request(), "not while it may be applied twice: {again}");
+            assert_eq!(again.kind(), ErrorKind::InvalidRequest, "not while it may be applied twice: {again}");
 
             if checkpoint_first {
                 lock.checkpoint().await.unwrap();
                 let again = lock.commit([counted("o-1")]).await.unwrap_err();
-                assert!(again.is_invalid_request(), "not before the caller knows: {again}");
+                assert_eq!(again.kind(), ErrorKind::InvalidRequest, "not before the caller knows: {again}");
             }
             assert_eq!(lock.resolve_commit().await.unwrap(), outcome);
             assert_eq!(process.take_operations(), ["UpdateItem"]);
@@ -140,7 +140,7 @@ async fn a_saved_lock_tells_what_became_of_its_commit_of_unknown_outcome_and_com
             };
 
             let error = lock.commit([counted("o-1")]).await.unwrap_err();
-            assert!(error.is_invalid_request(), "not before the first one is resolved: {error}");
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest, "not before the first one is resolved: {error}");
 
             assert_eq!(lock.resolve_commit().await.unwrap(), outcome);
             assert_eq!(applied(&table, "o-1"), count);

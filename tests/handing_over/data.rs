@@ -1,7 +1,7 @@
 //! The holder's payload, from one grant to the next.
 
 use crate::LEASE;
-use lambda_lock::ReleaseOutcome;
+use lambda_lock::{ErrorKind, ReleaseOutcome};
 use lambda_lock_testkit::{Table, acquired, granted, secs};
 use serde_json::json;
 use tokio::time::sleep;
@@ -70,7 +70,7 @@ async fn a_lock_is_released_without_data_that_does_not_fit_and_the_error_says_so
 
     let error = lock.release().data(vec![0; 400 * 1024]).await.unwrap_err();
 
-    assert!(error.is_invalid_request(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
     assert!(error.to_string().contains("was released, but without its data"), "{error}");
     assert_eq!(process.take_operations(), ["UpdateItem"]);
     assert!(table.is_released("k"));

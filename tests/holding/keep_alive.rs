@@ -1,6 +1,7 @@
 //! `keep_alive` renews while the work runs, and stops the work when the lock is lost.
 
 use crate::{BELIEVED, LEASE, Polled};
+use lambda_lock::ErrorKind;
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, ends_within, secs};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -85,7 +86,7 @@ mod keep_alive_under_a_budget_ends_with_it {
 
         let error = ends_within(secs(60), lock.keep_alive(std::future::pending::<()>())).await.unwrap_err();
 
-        assert!(error.is_out_of_time(), "{error}");
+        assert_eq!(error.kind(), ErrorKind::OutOfTime, "{error}");
         // Thirty seconds, one second of grace, and the clock drift of the lease of the first write.
         let elapsed = started.elapsed() + ROUND_TRIP;
         assert!(elapsed >= secs(31) && elapsed <= secs(33), "{elapsed:?}");

@@ -2,7 +2,7 @@
 
 use crate::{BELIEVED, LEASE};
 use lambda_lock::Instants;
-use lambda_lock::{Clock, SharedClock, Sleep};
+use lambda_lock::{Clock, ErrorKind, SharedClock, Sleep};
 use lambda_lock_testkit::{Fault, ManualClock, ROUND_TRIP, Table, acquired, granted, millis, secs};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -151,7 +151,7 @@ async fn a_step_that_the_lease_does_not_cover_is_refused() {
     lock.ensure_remaining(secs(5)).unwrap();
 
     let error = lock.ensure_remaining(secs(6)).unwrap_err();
-    assert!(error.is_out_of_time(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::OutOfTime, "{error}");
     assert_eq!((error.needed(), error.remaining()), (Some(secs(6)), Some(secs(5))));
     assert!(process.take_sent().is_empty());
     lock.release().await.unwrap();

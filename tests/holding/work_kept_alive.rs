@@ -1,7 +1,7 @@
 //! Work with `keep_alive` is not polled after the end of its lease, whoever polls it.
 
 use crate::{Polled, SHORT_BELIEVED, SHORT_LEASE};
-use lambda_lock::{Error, Lock, LockSet};
+use lambda_lock::{Error, ErrorKind, Lock, LockSet};
 use lambda_lock_testkit::{Fault, Process, Table, acquired, case, granted, millis, secs};
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -119,7 +119,7 @@ async fn work_that_is_kept_alive_ends_with_its_lease_when_every_renewal_is_denie
 
     let error = lock.keep_alive(polled.clone().work()).await.unwrap_err();
 
-    assert!(error.is_denied(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(polled.last() <= granted + SHORT_BELIEVED);
     assert!(process.take_sent().len() < 30, "it does not hurry");
     let _ = lock.save();

@@ -2,7 +2,7 @@
 //! lock.
 
 use crate::{Polled, SHORT_BELIEVED, SHORT_LEASE};
-use lambda_lock::{Error, Lock};
+use lambda_lock::{Error, ErrorKind, Lock};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, ends_within, millis, secs};
 use std::sync::{Arc, Mutex};
 use tokio::time::{Instant, sleep};
@@ -25,7 +25,7 @@ async fn work_under_a_lock_is_dropped_when_its_lease_ends_and_the_lock_is_releas
         .await;
 
     let error = answer.unwrap_err();
-    assert!(error.is_cut_short(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::CutShort, "{error}");
     assert!(error.to_string().contains("was released"), "{error}");
     assert!(polled.last() <= started + SHORT_BELIEVED && polled.last() > started + SHORT_BELIEVED - millis(20));
     assert!(table.is_released("k"));
@@ -75,7 +75,7 @@ async fn work_under_a_lock_is_not_polled_by_a_thawed_process_whose_lease_has_end
         })
         .await;
 
-    assert!(answer.unwrap_err().is_cut_short());
+    assert_eq!(answer.unwrap_err().kind(), ErrorKind::CutShort);
     assert!(polled.last() <= thawed.unwrap());
 }
 
@@ -200,7 +200,7 @@ async fn idle_work_that_has_renewed_is_dropped_when_its_new_lease_ends() {
     });
     let answer: Result<(), Error> = ends_within(secs(60), run).await;
 
-    assert!(answer.unwrap_err().is_cut_short());
+    assert_eq!(answer.unwrap_err().kind(), ErrorKind::CutShort);
     let ended = started.elapsed();
     assert!(ended > secs(1) + SHORT_BELIEVED && ended < secs(1) + SHORT_BELIEVED + ROUND_TRIP * 4, "{ended:?}");
 }

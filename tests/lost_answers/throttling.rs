@@ -1,7 +1,7 @@
 //! Temporary refusals are retried within the time of the call.
 
 use crate::LEASE;
-use lambda_lock::{Error, ReleaseOutcome};
+use lambda_lock::{Error, ErrorKind, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, case, secs};
 use std::error::Error as StdError;
 use tokio::time::Instant;
@@ -39,7 +39,7 @@ async fn throttling_that_outlasts_the_callers_time_is_unavailable_and_nothing_wa
 
     let error = process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err();
 
-    assert!(error.is_unavailable(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(started.elapsed() >= secs(3) && started.elapsed() < secs(4), "{:?}", started.elapsed());
     assert!(StdError::source(&error).is_some(), "the SDK's own error is kept");
     assert_eq!(table.row("k"), None);
@@ -73,7 +73,7 @@ async fn the_text_of_throttling_says_which_limit_of_which_table_or_index_was_exc
         for in_a_set in [false, true] {
             let _case = case(format!("{code}, in a set: {in_a_set}"));
             let error = refused(by_limit(code), in_a_set).await;
-            assert!(error.is_unavailable(), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
             for said in
                 ["TableWriteKeyRangeThroughputExceeded of arn:aws:dynamodb:eu-west-1:1:table/t,", "table/t/index/i"]
             {
@@ -97,7 +97,7 @@ async fn the_text_of_a_cancelled_transaction_says_whether_it_was_throttled_or_me
                 "CancellationReasons":[{{"Code":"None"}},{reason}]}}"#
         );
         let error = refused(body, true).await;
-        assert!(error.is_unavailable() && error.to_string().contains(said), "{error}");
+        assert!(error.kind() == ErrorKind::Unavailable && error.to_string().contains(said), "{error}");
     }
 }
 
@@ -112,7 +112,7 @@ async fn no_pause_after_a_fault_lasts_beyond_the_callers_time() {
         process.next(vec![Fault::throttled(); 200]);
         let started = Instant::now();
 
-        assert!(locks.operator().peek("k").await.unwrap_err().is_unavailable());
+        assert_eq!(locks.operator().peek("k").await.unwrap_err().kind(), ErrorKind::Unavailable);
 
         // The call waits for a request in flight.
         let elapsed = started.elapsed();

@@ -1,8 +1,8 @@
 //! Effects in the completing transaction are applied exactly once.
 
 use crate::{ROW, attempt, next_attempt, once, refused, replayed, unheard_or_lost};
-use lambda_lock::Error;
 use lambda_lock::once::{Attempt, Outcome};
+use lambda_lock::{Error, ErrorKind};
 use lambda_lock_testkit::{Fault, Table, applied, case, counted, millis};
 use tokio::time::sleep;
 
@@ -66,7 +66,7 @@ async fn a_result_that_does_not_fit_is_refused_before_it_is_sent_and_the_work_is
     process.take_sent();
 
     let error = first.complete_with(&large, [counted("effect")]).await.unwrap_err();
-    assert!(error.is_invalid_request() && error.to_string().contains("409602"), "{error}");
+    assert!(error.kind() == ErrorKind::InvalidRequest && error.to_string().contains("409602"), "{error}");
     assert!(error.to_string().contains("the next call does the work again"), "{error}");
     assert_eq!(process.take_operations(), ["UpdateItem"], "only given back");
     assert_eq!(applied(&table, "effect"), 0);
@@ -75,7 +75,10 @@ async fn a_result_that_does_not_fit_is_refused_before_it_is_sent_and_the_work_is
     let second = attempt(once(&locks)).await;
     let odd = std::collections::BTreeMap::from([((1, 2), 3)]);
     let error = second.complete(&odd).await.unwrap_err();
-    assert!(error.is_invalid_request() && error.to_string().contains("the next call does the work again"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::InvalidRequest && error.to_string().contains("the next call does the work again"),
+        "{error}"
+    );
 
     sleep(millis(5)).await;
     let third = attempt(once(&locks)).await;
@@ -94,7 +97,7 @@ async fn a_result_that_does_not_fit_beside_its_key_is_refused_before_it_is_sent(
 
     let error = attempt.complete(&"r".repeat(400 * 1024 - 100)).await.unwrap_err();
 
-    assert!(error.is_invalid_request(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
     assert_eq!(process.take_operations(), ["UpdateItem"], "given back, and nothing else");
     assert!(table.is_released(ROW));
 }

@@ -1,7 +1,7 @@
 //! Another payload for the same key is an error of the caller.
 
 use crate::{LEASE, ORDER, Order, ROW, attempt, once, replayed};
-use lambda_lock::Budget;
+use lambda_lock::{Budget, ErrorKind};
 use lambda_lock_testkit::{Table, case, millis, secs};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ async fn another_payload_is_a_mismatch_whatever_became_of_the_first() {
 
         let error = once(&locks).payload(&Order { amount: 1, ..ORDER }).start::<Value>().await.unwrap_err();
 
-        assert!(error.is_payload_mismatch(), "{error}");
+        assert_eq!(error.kind(), ErrorKind::PayloadMismatch, "{error}");
         assert_eq!(table.row(ROW), before);
     }
 }
@@ -50,7 +50,7 @@ async fn the_same_payload_in_another_order_is_the_same_and_no_payload_is_not_com
     sleep(millis(5)).await;
 
     let error = locks.once("open").lease(LEASE).payload(&json!(1)).start::<Value>().await.unwrap_err();
-    assert!(error.is_payload_mismatch(), "the first payload that was given counts: {error}");
+    assert_eq!(error.kind(), ErrorKind::PayloadMismatch, "the first payload that was given counts: {error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -67,12 +67,12 @@ async fn a_missing_key_and_a_payload_that_is_no_json_are_refused_before_any_requ
         locks.once("k").lease(LEASE).payload(&odd).start::<Value>().await.unwrap_err(),
         locks.once("k").start::<Value>().await.unwrap_err(),
     ] {
-        assert!(error.is_invalid_request(), "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
     }
 
     let spent = process.budget(Duration::ZERO);
     let error = locks.once("k").within(&spent).start::<Value>().await.unwrap_err();
-    assert!(error.is_out_of_time(), "no time remains: {error}");
+    assert_eq!(error.kind(), ErrorKind::OutOfTime, "no time remains: {error}");
 
     let unknown = Budget::unknown();
     assert!(locks.once("k").within(&unknown).start::<Value>().await.is_err());
@@ -94,7 +94,7 @@ async fn a_deployment_that_adds_an_optional_field_does_not_refuse_retries() {
 
     assert_eq!(replayed(once(&locks).payload(&added(None))).await, 1);
     let error = once(&locks).payload(&added(Some("gift"))).start::<Value>().await.unwrap_err();
-    assert!(error.is_payload_mismatch(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::PayloadMismatch, "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,7 +124,7 @@ async fn a_row_with_the_hash_of_a_payload_as_it_was_written_before_has_the_same_
         }
         assert_eq!(table.attribute(ROW, "payloadHash").unwrap(), hash);
         let error = once(&locks).payload(&json!({"a": 2, "b": null})).start::<Value>().await.unwrap_err();
-        assert!(error.is_payload_mismatch(), "{error}");
+        assert_eq!(error.kind(), ErrorKind::PayloadMismatch, "{error}");
     }
 }
 
@@ -134,7 +134,7 @@ async fn a_payload_with_a_number_that_json_cannot_write_is_refused_before_any_re
     let locks = process.locks("me");
     for number in [f64::NAN, f64::INFINITY] {
         let error = once(&locks).payload(&json_of(number)).start::<Value>().await.unwrap_err();
-        assert!(error.is_invalid_request() && error.to_string().contains("NaN"), "{error}");
+        assert!(error.kind() == ErrorKind::InvalidRequest && error.to_string().contains("NaN"), "{error}");
     }
     assert_eq!(process.take_sent().len(), 0);
 }

@@ -1,6 +1,7 @@
 //! Records: their wire format, how long they count, and rows that are no records.
 
 use crate::{DAY, LEASE, ORDER, ROW, attempt, once, replayed};
+use lambda_lock::ErrorKind;
 use lambda_lock_testkit::{EPOCH_SECONDS, Fault, ROUND_TRIP, Table, case, granted, millis, secs};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -64,7 +65,7 @@ async fn a_client_s_prefix_comes_before_the_namespace_and_clients_with_different
     let failed_before = once(&red).start::<Value>().await.map(drop).unwrap_err();
     assert!(failed_before.to_string().contains("the work red/order-42 failed"), "{failed_before}");
     let nameless = blue.once("").lease(LEASE).start::<Value>().await.map(drop).unwrap_err();
-    assert!(nameless.is_invalid_request(), "{nameless}");
+    assert_eq!(nameless.kind(), ErrorKind::InvalidRequest, "{nameless}");
 }
 
 mod a_record_whose_time_is_over_is_as_if_it_had_never_been {
@@ -144,7 +145,7 @@ async fn a_plain_lock_and_an_idempotent_work_never_take_each_others_rows() {
     for error in
         [locks.try_acquire(ROW).lease(LEASE).await.unwrap_err(), locks.release_workflow(ROW, "arn").await.unwrap_err()]
     {
-        assert!(error.is_invalid_request() && error.to_string().contains("once/"), "{error}");
+        assert!(error.kind() == ErrorKind::InvalidRequest && error.to_string().contains("once/"), "{error}");
     }
 
     let open = attempt(once(&locks)).await;
@@ -212,7 +213,7 @@ async fn a_row_that_is_no_record_of_a_work_is_left_as_it_is() {
         table.put(row.clone());
 
         for error in [once(&locks).start::<Value>().await.unwrap_err(), once(&locks).status().await.unwrap_err()] {
-            assert!(error.is_invalid_record(), "{error}");
+            assert_eq!(error.kind(), ErrorKind::InvalidRecord, "{error}");
             assert!(error.to_string().contains(attribute) && error.to_string().contains(ROW), "{error}");
         }
         assert_eq!(table.row(ROW), Some(row));
@@ -280,7 +281,7 @@ async fn with_a_ttl_no_record_is_kept_for_less_than_clocks_may_differ() {
 
     let error = once(&with).keep_for(millis(2_999)).start::<Value>().await.unwrap_err();
 
-    assert!(error.is_invalid_request() && error.to_string().contains("at least 3s"), "{error}");
+    assert!(error.kind() == ErrorKind::InvalidRequest && error.to_string().contains("at least 3s"), "{error}");
     assert!(process.take_sent().is_empty());
     attempt(once(&with).keep_for(secs(3))).await.complete(&1).await.unwrap();
     attempt(without.once("another").lease(LEASE).keep_for(secs(0))).await.complete(&1).await.unwrap();

@@ -1,8 +1,8 @@
 //! All calls get the result of the first call.
 
 use crate::{DAY, LEASE, ORDER, attempt, once, replayed};
-use lambda_lock::Error;
 use lambda_lock::once::{Attempt, OnceState, Outcome, Started};
+use lambda_lock::{Error, ErrorKind};
 use lambda_lock_testkit::{Process, Table, applied, case, counted, millis, secs};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -152,7 +152,7 @@ async fn assert_done_once<T: Serialize + DeserializeOwned>(result: impl Fn() -> 
             Ok::<_, Error>((result(), vec![counted("effect")]))
         };
         let Err(error) = once(&locks).run_and_commit(work).await else { panic!("it was stored") };
-        assert!(error.is_failed_before(), "{error}");
+        assert_eq!(error.kind(), ErrorKind::FailedBefore, "{error}");
         assert!(error.failure().unwrap().contains(reason), "{:?}", error.failure());
         assert!(error.failure().unwrap().len() < 1000);
     }
@@ -203,11 +203,11 @@ async fn work_whose_failure_cannot_be_stored_is_not_done_again() {
                 };
                 once(&locks).run(work).await.map(Outcome::into_result)
             };
-            assert!(refused.unwrap_err().is_invalid_request());
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidRequest);
 
             sleep(millis(5)).await;
             let error = once(&locks).start::<Value>().await.unwrap_err();
-            assert!(error.is_failed_before(), "{error}");
+            assert_eq!(error.kind(), ErrorKind::FailedBefore, "{error}");
             let reason = if is_large { "409602" } else { "key must be a string" };
             assert!(error.failure().unwrap().contains(reason), "{:?}", error.failure());
         }
@@ -222,7 +222,7 @@ async fn a_stored_result_of_another_type_is_reported() {
 
     let error = once(&locks).start::<u32>().await.unwrap_err();
 
-    assert!(error.is_invalid_record(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::InvalidRecord, "{error}");
     assert_eq!(error.invalid_attribute(), Some("outcome"));
 }
 
@@ -282,7 +282,7 @@ async fn a_final_failure_is_stored_and_not_retried() {
 
     let never = async |_: &mut Attempt| -> Result<(), Error> { panic!("it is not tried again") };
     let error = once(&locks).run(never).await.unwrap_err();
-    assert!(error.is_failed_before(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::FailedBefore, "{error}");
     assert_eq!(error.failure(), Some(r#"{"reason":"declined"}"#));
 
     let status = once(&locks).status().await.unwrap().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::LEASE;
 use lambda_lock::once::Started;
-use lambda_lock::{Budget, Clock, Instants, SharedClock, Sleep};
+use lambda_lock::{Budget, Clock, ErrorKind, Instants, SharedClock, Sleep};
 use lambda_lock_testkit::{Fault, ManualClock, Table, granted, millis, secs};
 use serde_json::Value;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -64,7 +64,7 @@ async fn waited_with_a_pause_at(at: u32, kind: &str) -> Duration {
         "in_order" => locks.acquire_all(["k", "other"]).within(&budget).in_order().await.unwrap_err(),
         _ => locks.semaphore("gateway", 1).acquire().within(&budget).await.unwrap_err(),
     };
-    assert!(error.is_held() || error.is_out_of_time(), "{error}");
+    assert!(error.is_held() || error.kind() == ErrorKind::OutOfTime, "{error}");
     let _ = (held.save(), place.save(), doing);
     started.elapsed()
 }

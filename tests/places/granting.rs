@@ -1,7 +1,7 @@
 //! A free place is granted as any lock.
 
 use crate::{LEASE, granted, held_by_others, looks};
-use lambda_lock::{Error, TryAcquiredPlace};
+use lambda_lock::{Error, ErrorKind, TryAcquiredPlace};
 use lambda_lock_testkit::{Table, counted, secs};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -185,5 +185,5 @@ async fn a_row_that_is_no_lock_record_is_nobodys_place() {
     assert_eq!(holders.len(), 1);
     lock.release().await.unwrap();
     let error = table.process().locks("me").semaphore("gateway", 1).try_acquire().lease(LEASE).await.unwrap_err();
-    assert!(error.is_invalid_record(), "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::InvalidRecord, "{error:?}");
 }

@@ -22,7 +22,7 @@ async fn a_kind_is_a_value_and_its_data_stays_with_the_error() {
 
     let kinds: HashSet<ErrorKind> = [late.kind(), held.kind(), wrong.kind(), held.kind()].into();
     assert_eq!(kinds, [ErrorKind::OutOfTime, ErrorKind::Held, ErrorKind::InvalidRequest].into());
-    assert!(late.is_out_of_time() && held.is_held() && wrong.is_invalid_request());
+    assert!(late.kind() == ErrorKind::OutOfTime && held.is_held() && wrong.kind() == ErrorKind::InvalidRequest);
     assert_eq!((late.needed(), late.remaining()), (Some(Duration::from_millis(1)), Some(Duration::ZERO)));
     assert!(held.held().is_some_and(|held| held.holder == lock.owner()));
     for error in [&late, &wrong] {

@@ -1,7 +1,7 @@
 //! Invalid input gets a clear error before any request. A table that does not fit gets an error
 //! with the reason.
 
-use lambda_lock::{Budget, Error, LockClientBuilder};
+use lambda_lock::{Budget, Error, ErrorKind, LockClientBuilder};
 use lambda_lock_testkit::{Process, Table, case, granted, secs};
 use serde_json::json;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 const LEASE: Duration = secs(20);
 
 pub(crate) fn is_invalid(error: &Error, names: &str) {
-    assert!(error.is_invalid_request(), "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error:?}");
     assert!(error.to_string().contains(names), "{error} does not name {names}");
 }
 
@@ -92,7 +92,7 @@ async fn a_missing_table_and_a_wrong_key_schema_say_so() {
             locks.try_acquire("k").lease(LEASE).await.map(drop).unwrap_err(),
             locks.operator().peek("k").await.map(drop).unwrap_err(),
         ] {
-            assert!(error.is_table(), "{error:?}");
+            assert_eq!(error.kind(), ErrorKind::Table, "{error:?}");
             let text = error.to_string();
             assert!(text.contains("key schema") && text.contains(r#"table "locks""#), "{text}");
         }
@@ -101,7 +101,7 @@ async fn a_missing_table_and_a_wrong_key_schema_say_so() {
     // The table has a sort key, but the client was not configured with it.
     let error = Table::with_keys(&["key", "sk"]).process().locks("me").operator().peek("k").await.unwrap_err();
 
-    assert!(error.is_table(), "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Table, "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,7 +121,7 @@ async fn the_table_helper_creates_what_the_client_needs_and_finds_nothing_wrong_
             let locks = builder.build().unwrap();
 
             let missing = locks.operator().check_table().await.unwrap_err();
-            assert!(missing.is_table(), "{missing}");
+            assert_eq!(missing.kind(), ErrorKind::Table, "{missing}");
 
             locks.operator().create_table().await.unwrap();
             locks.operator().create_table().await.unwrap();
@@ -140,7 +140,7 @@ async fn everything_that_is_wrong_with_a_table_is_reported() {
     let findings = |names: &'static [&'static str], change: fn(LockClientBuilder) -> LockClientBuilder| async move {
         let process = Table::with_keys(names).process();
         let error = change(process.builder()).build().unwrap().operator().check_table().await.unwrap_err();
-        assert!(error.is_table(), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Table, "{error}");
         error.to_string()
     };
 

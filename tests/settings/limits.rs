@@ -1,5 +1,6 @@
 //! Settings at their limits are refused with a message, or work.
 
+use lambda_lock::ErrorKind;
 use lambda_lock_testkit::{Table, case, granted, secs};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ async fn a_request_timeout_longer_than_any_function_runs_is_refused() {
     for timeout in [Duration::MAX, DAY] {
         let _case = case(format!("{timeout:?}"));
         let error = process.builder().request_timeout(timeout).build().unwrap_err();
-        assert!(error.is_invalid_request(), "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
     }
 
     process.builder().request_timeout(secs(900)).build().unwrap();
@@ -98,7 +99,7 @@ async fn reclaiming_an_own_lock_needs_an_owner() {
 
     let error = process.locks("me").try_acquire("k").lease(DAY).reclaim_own().await.unwrap_err();
 
-    assert!(error.is_invalid_request(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
     assert!(error.to_string().contains(".owner("), "{error}");
     assert!(process.take_sent().is_empty());
 }

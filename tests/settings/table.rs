@@ -1,6 +1,6 @@
 //! Creating and checking the table.
 
-use lambda_lock::LockClientBuilder;
+use lambda_lock::{ErrorKind, LockClientBuilder};
 use lambda_lock_testkit::{Fault, Process, Table, case};
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ async fn create_table_does_not_switch_ttl_on_in_another_kind_of_table() {
     let table = Table::with_keys(&["id"]);
     let locks = table.process().builder().ttl_attribute("expiresAt").build().unwrap();
 
-    assert!(locks.operator().create_table().await.unwrap_err().is_table());
+    assert_eq!(locks.operator().create_table().await.unwrap_err().kind(), ErrorKind::Table);
 
     let described = table.call("DescribeTimeToLive", &json!({"TableName": "locks"}));
     let status = described["TimeToLiveDescription"]["TimeToLiveStatus"].as_str().unwrap_or_default().to_owned();
@@ -37,7 +37,7 @@ async fn a_ttl_on_another_attribute_is_an_error_about_the_table() {
     );
     let process = table.process();
     let locks = process.builder().ttl_attribute("expiresAt").build().unwrap();
-    assert!(locks.operator().check_table().await.unwrap_err().is_table());
+    assert_eq!(locks.operator().check_table().await.unwrap_err().kind(), ErrorKind::Table);
     process.take_sent();
 
     let error = locks.operator().create_table().await.unwrap_err();
@@ -45,7 +45,10 @@ async fn a_ttl_on_another_attribute_is_an_error_about_the_table() {
     // AWS rejects it ("TimeToLive is active on a different AttributeName"), which was once reported as
     // `InvalidRequest`.
     assert_eq!(process.take_counts().get("UpdateTimeToLive"), None);
-    assert!(error.is_table() && error.to_string().contains("its TTL attribute is \"other\""), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Table && error.to_string().contains("its TTL attribute is \"other\""),
+        "{error}"
+    );
 }
 
 /// A global table, as `DescribeTable` describes it. No embedded server has one.
@@ -85,7 +88,7 @@ async fn found(
     process.next([described(description)]);
     let checked = change(process.builder()).build().unwrap().operator().check_table().await;
     if let Err(error) = &checked {
-        assert!(error.is_table(), "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Table, "{error:?}");
     }
     (checked.map_or_else(|error| error.to_string(), |()| String::new()), process.take_operations())
 }
@@ -128,7 +131,7 @@ async fn creating_the_table_switches_no_ttl_on_where_replicas_are_strongly_consi
 
     let error = locks.operator().create_table().await.unwrap_err();
 
-    assert!(error.is_table() && error.to_string().contains("has no TTL"), "{error}");
+    assert!(error.kind() == ErrorKind::Table && error.to_string().contains("has no TTL"), "{error}");
     assert_eq!(process.take_operations(), ["CreateTable", "DescribeTable", "DescribeTable"]);
 }
 

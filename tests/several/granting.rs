@@ -1,7 +1,7 @@
 //! Free locks are granted together by one transaction.
 
 use crate::{BELIEVED, LEASE, acquired, conflict, held_by_another, operations, released, tokens};
-use lambda_lock::ReleaseAllOutcome;
+use lambda_lock::{ErrorKind, ReleaseAllOutcome};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, granted, secs};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ async fn a_row_that_no_larger_token_can_follow_is_reported_and_nothing_is_writte
 
         let error = locks.try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap_err();
 
-        assert!(error.is_invalid_record() && error.to_string().contains("the row key=\"b\""), "{error}");
+        assert!(error.kind() == ErrorKind::InvalidRecord && error.to_string().contains("the row key=\"b\""), "{error}");
         assert_eq!(error.invalid_attribute(), Some("fencingToken"));
         assert_eq!(operations(&process), ["TransactWriteItems"]);
         assert_eq!(table.row("a"), before);
@@ -153,7 +153,7 @@ async fn a_late_copy_of_a_takeover_is_refused_after_the_holder_has_released() {
     // The first request shows the rows. Each takeover meets another transaction.
     process.next([Fault::None].into_iter().chain((0..60).map(|_| conflict())));
     let second = locks.try_acquire_all(["a", "b"]).lease(LEASE).owner("task").reclaim_own().await.unwrap_err();
-    assert!(second.is_unavailable(), "{second:?}");
+    assert_eq!(second.kind(), ErrorKind::Unavailable, "{second:?}");
     let copy = process.take_sent().remove(1);
     process.clear();
     first.release().await.unwrap();

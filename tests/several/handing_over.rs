@@ -1,7 +1,7 @@
 //! A set as data: resumed, reclaimed, or of no use any more.
 
 use crate::{LEASE, acquired, operations, released, tokens};
-use lambda_lock::{LockSet, ReleaseAllOutcome, SavedLockSet};
+use lambda_lock::{ErrorKind, LockSet, ReleaseAllOutcome, SavedLockSet};
 use lambda_lock_testkit::{Fault, Table, case, counted, granted, millis, secs};
 use serde_json::json;
 use tokio::time::sleep;
@@ -63,7 +63,7 @@ async fn a_release_of_no_locks_or_too_many_is_refused() {
     process.take_sent();
     for count in [0, 26] {
         let error = locks.release_all(SavedLockSet::from_locks(vec![lock.clone(); count])).await.unwrap_err();
-        assert!(error.is_invalid_request() && error.to_string().contains("1 to 25 locks"), "{error}");
+        assert!(error.kind() == ErrorKind::InvalidRequest && error.to_string().contains("1 to 25 locks"), "{error}");
     }
     assert!(operations(&process).is_empty());
 }
@@ -142,7 +142,10 @@ async fn locks_that_were_not_acquired_together_are_no_set() {
     let both: Vec<_> = a.save().locks().iter().chain(b.save().locks()).cloned().collect();
     process.take_sent();
     let error = locks.resume_all(SavedLockSet::from_locks(both.clone())).await.unwrap_err();
-    assert!(error.is_invalid_request() && error.to_string().contains("several owners or workflows"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::InvalidRequest && error.to_string().contains("several owners or workflows"),
+        "{error}"
+    );
     let of = async |key, workflow| {
         let set = locks.try_acquire_all([key]).lease(LEASE).owner("task").workflow(workflow).await.unwrap();
         set.granted().unwrap().save().locks()[0].clone()
@@ -150,10 +153,13 @@ async fn locks_that_were_not_acquired_together_are_no_set() {
     let two_workflows = vec![of("e", "arn:1").await, of("f", "arn:2").await];
     process.take_sent();
     let error = locks.resume_all(SavedLockSet::from_locks(two_workflows)).await.unwrap_err();
-    assert!(error.is_invalid_request() && error.to_string().contains("several owners or workflows"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::InvalidRequest && error.to_string().contains("several owners or workflows"),
+        "{error}"
+    );
     let none = SavedLockSet::from_locks(Vec::new());
-    assert!(locks.resume_all(none.clone()).await.unwrap_err().is_invalid_request());
-    assert!(locks.reclaim_all(none).lease(LEASE).await.unwrap_err().is_invalid_request());
+    assert_eq!(locks.resume_all(none.clone()).await.unwrap_err().kind(), ErrorKind::InvalidRequest);
+    assert_eq!(locks.reclaim_all(none).lease(LEASE).await.unwrap_err().kind(), ErrorKind::InvalidRequest);
     assert!(operations(&process).is_empty());
 
     let budget = process.budget(secs(30)).reserve(secs(0));
@@ -228,7 +234,7 @@ async fn where_one_saved_lock_is_invalid_nothing_is_sent_for_the_others() {
             ("reclaim_all", locks.reclaim_all(set()).lease(LEASE).await.unwrap_err()),
             ("release_all", locks.release_all(set()).await.unwrap_err()),
         ] {
-            assert!(error.is_invalid_request(), "{call} with another {attribute}: {error:?}");
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{call} with another {attribute}: {error:?}");
         }
         assert!(operations(&process).is_empty(), "{attribute}");
         assert_eq!(released(&table, &["a", "c"]), [false; 2]);

@@ -134,7 +134,7 @@ async fn a_release_that_fails_for_one_lock_releases_the_others() {
     let set = acquired(&process.locks("me"), ["a", "b", "c"]).await;
     process.next([Fault::None, Fault::error("AccessDeniedException")]);
     let error = set.release().await.unwrap_err();
-    assert!(error.is_denied(), "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     assert_eq!(released(&table, &["a", "b", "c"]).iter().filter(|is| **is).count(), 2);
 }
 
@@ -170,7 +170,7 @@ async fn with_locks_stops_work_whose_lease_ends_and_says_what_became_of_the_lock
         .await
         .unwrap_err();
 
-    assert!(error.is_cut_short() && error.to_string().contains("the locks a and b"), "{error}");
+    assert!(error.kind() == ErrorKind::CutShort && error.to_string().contains("the locks a and b"), "{error}");
     assert!(began.elapsed() < millis(5100), "{:?}", began.elapsed());
     assert_eq!(released(&table, &["a", "b"]), [true; 2]);
 }
@@ -192,7 +192,7 @@ async fn work_is_stopped_when_the_first_of_the_leases_ends() {
         Ok::<_, Error>(())
     });
 
-    assert!(worked.await.unwrap_err().is_cut_short());
+    assert_eq!(worked.await.unwrap_err().kind(), ErrorKind::CutShort);
 
     assert!(began.elapsed() < secs(10), "{:?}", began.elapsed());
     assert_eq!(released(&table, &["a", "b"]), [true; 2]);
@@ -337,7 +337,7 @@ async fn keep_alive_sends_one_renewal_of_each_lock_after_the_budget() {
 
     let error = set.keep_alive(work).await.unwrap_err();
 
-    assert!(error.is_out_of_time(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::OutOfTime, "{error}");
     assert_eq!(operations(&process), ["UpdateItem"; 2]);
     set.release().await.unwrap();
 }

@@ -1,7 +1,7 @@
 //! Locks that are acquired one after the other, by the order of their keys.
 
 use crate::{blocked, held_by_another, operations, released};
-use lambda_lock::{Budget, Error};
+use lambda_lock::{Budget, Error, ErrorKind};
 use lambda_lock_testkit::{Fault, Process, Table, case, ends_within, granted, millis, secs};
 use serde_json::json;
 use std::time::Duration;
@@ -71,7 +71,7 @@ async fn a_refusal_names_the_lock_and_gives_the_others_back() {
     table.put(json!({"key": {"S": "z"}, "title": {"S": "not a lock"}}));
     let error =
         process.locks("me").acquire_all(["a", "z"]).within(&budget(&process, secs(9))).in_order().await.unwrap_err();
-    assert!(error.is_invalid_record(), "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::InvalidRecord, "{error:?}");
     assert!(table.is_released("a"));
 }
 
@@ -488,7 +488,10 @@ async fn a_lease_that_ends_before_its_renewals_have_responses_is_said_to_be_too_
 
         let error = acquire.await.unwrap_err();
 
-        assert!(error.is_out_of_time() && error.to_string().contains("too short for the lock"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::OutOfTime && error.to_string().contains("too short for the lock"),
+            "{error}"
+        );
         assert!(error.needed() > error.remaining() && began.elapsed() < secs(3), "{error} after {:?}", began.elapsed());
         let requests = operations(&process).len();
         assert!(requests < 25, "{requests} requests");

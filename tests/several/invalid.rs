@@ -1,6 +1,7 @@
 //! What is refused before any request, and what DynamoDB rejects.
 
 use crate::{LEASE, operations};
+use lambda_lock::ErrorKind;
 use lambda_lock_testkit::{Fault, Table, case, secs};
 
 #[tokio::test(start_paused = true)]
@@ -27,7 +28,7 @@ async fn invalid_calls_send_no_request() {
         ("in order", locks.acquire_all(["a", "b"]).lease(LEASE).in_order().await.unwrap_err(), "budget"),
     ] {
         let _case = case(name);
-        assert!(error.is_invalid_request(), "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error:?}");
         assert!(error.to_string().contains(text), "{error}");
     }
     assert!(operations(&process).is_empty());
@@ -47,7 +48,7 @@ async fn a_table_without_transactions_is_an_error_that_names_the_other_way() {
 
     let error = process.locks("me").try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap_err();
 
-    assert!(error.is_invalid_request(), "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error:?}");
     assert!(error.to_string().contains("not supported") && error.to_string().contains(".in_order()"), "{error}");
     assert_eq!(operations(&process), ["TransactWriteItems", "BatchGetItem"], "the rows could be the reason");
 }
@@ -59,7 +60,7 @@ async fn a_missing_table_and_missing_permissions_are_reported_at_once() {
     for code in ["ResourceNotFoundException", "AccessDeniedException"] {
         process.next([Fault::error(code)]);
         let error = process.locks("me").try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap_err();
-        assert!(error.is_table() || error.is_denied(), "{error:?}");
+        assert!(error.kind() == ErrorKind::Table || error.kind() == ErrorKind::Denied, "{error:?}");
         assert!(error.to_string().contains("the locks a and b"), "{error}");
         assert_eq!(operations(&process), ["TransactWriteItems"]);
     }

@@ -1,6 +1,6 @@
 //! The requests of several locks have one time together, however many there are.
 
-use lambda_lock::{Error, LockClient, LockSet};
+use lambda_lock::{Error, ErrorKind, LockClient, LockSet};
 use lambda_lock_testkit::{Fault, Process, Table, case, millis, secs};
 use tokio::time::{Instant, sleep};
 
@@ -94,7 +94,7 @@ async fn an_acquire_in_order_asks_for_no_further_lock_when_its_time_is_over() {
         // One answer, one for the place in line that is given up, and one for what is given back, eight at once.
         assert!(budget.remaining().unwrap() >= millis(4_200), "{:?} is left", budget.remaining());
         if let Err(error) = set {
-            assert!(error.is_out_of_time() && error.to_string().contains("asked for"), "{error}");
+            assert!(error.kind() == ErrorKind::OutOfTime && error.to_string().contains("asked for"), "{error}");
             assert!(error.needed() >= error.remaining() && error.may_be_held().is_empty(), "{error:?}");
             assert!(
                 keys.iter().all(|key| table.row(key).is_none() || table.is_released(key)),
@@ -119,7 +119,7 @@ async fn an_acquire_in_order_ends_with_its_budget_however_long_its_lease_is() {
 
         let error = acquire.in_order().await.unwrap_err();
 
-        assert!(error.is_out_of_time() && error.to_string().contains("were not asked for"), "{error}");
+        assert!(error.kind() == ErrorKind::OutOfTime && error.to_string().contains("were not asked for"), "{error}");
         // One answer, and those to the releases: thirteen locks, eight at once.
         assert!(began.elapsed() <= lasting.min(secs(3)) + millis(800), "{:?}", began.elapsed());
         assert!(keys().iter().all(|key| table.row(key).is_none() || table.is_released(key)), "a lock was left behind");

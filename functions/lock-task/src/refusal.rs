@@ -5,7 +5,7 @@ use crate::lock::MAX_ATTRIBUTES_BYTES;
 use crate::observed::handed_out;
 use crate::time::epoch_millis;
 use crate::wanted::Wanted;
-use lambda_lock::{Attribute, Blocked, Error, Held, LockKey, MAX_NAME_BYTES};
+use lambda_lock::{Attribute, Blocked, Error, ErrorKind, Held, LockKey, MAX_NAME_BYTES};
 use lambda_lock_functions::{Failure, Fields, MAX_MESSAGE_BYTES, beginning, quoted, short};
 use serde_json::{Number, Value, json};
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ impl WhenHeld {
 
 /// The failure for an error of the crate. A request that it refuses without sending it begins with the field.
 pub(crate) fn of_field(error: Error, field: &str) -> Failure {
-    if !error.is_invalid_request() || std::error::Error::source(&error).is_some() {
+    if error.kind() != ErrorKind::InvalidRequest || std::error::Error::source(&error).is_some() {
         return error.into();
     }
     let said = error.to_string();

@@ -185,7 +185,7 @@ impl AcquireInOrder<'_> {
                 Ok(()) => {
                     return self.held(holds).map(Round::Granted).ok_or_else(|| wrong_count(0));
                 }
-                Err(error) if error.is_out_of_time() => {
+                Err(error) if error.kind() == ErrorKind::OutOfTime => {
                     late += 1;
                     if late >= MAX_LATE || self.0.wait()?.is_zero() {
                         let took = clock.now().longest_since(began);
@@ -309,7 +309,7 @@ async fn keep_one_renewed(engine: &Engine, budget: Option<&Budget>, hold: &mut H
         let deadline = hold.deadline_of_renewal(engine, budget);
         match renewed(engine, hold, deadline).await {
             Err(error) if !may_be_renewed(&error) => return error,
-            Err(error) if error.is_out_of_time() => late += 1,
+            Err(error) if error.kind() == ErrorKind::OutOfTime => late += 1,
             _ => late = 0,
         }
         if late >= MAX_LATE {

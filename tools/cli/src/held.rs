@@ -7,7 +7,7 @@ use crate::row::prefix_of_work;
 use crate::run;
 use crate::screen;
 use crate::signals::Signals;
-use lambda_lock::{Error, Held, Lock, LockClient, Observation, ReleaseOutcome, SavedLock, TryAcquired};
+use lambda_lock::{Error, ErrorKind, Held, Lock, LockClient, Observation, ReleaseOutcome, SavedLock, TryAcquired};
 use rustix::process::Signal;
 use serde_json::json;
 use std::io::{Read, Write};
@@ -118,7 +118,7 @@ pub(crate) async fn acquire_or_end(
             (Ok(TryAcquired::Held(held)), None) => waiting.pause(held)?,
             (Err(error), None) => waiting.pause_after(error)?,
             // Nothing was applied.
-            (Err(error), Some(signal)) if error.is_unavailable() => return waiting.ended_by(signal),
+            (Err(error), Some(signal)) if error.kind() == ErrorKind::Unavailable => return waiting.ended_by(signal),
             (Err(error), Some(_)) => return Err(waiting.failed(error.into())),
         };
         tokio::select! {
@@ -154,7 +154,7 @@ impl<'a> Waiting<'a> {
                 Ok(Some(_)) => return Ok(()),
                 Ok(None) => break,
                 Err(error) => {
-                    let may_respond_later = error.is_unknown() || error.is_unavailable();
+                    let may_respond_later = error.is_unknown() || error.kind() == ErrorKind::Unavailable;
                     self.pause_of_try().filter(|_| may_respond_later).ok_or(error)?
                 }
             };
@@ -193,7 +193,7 @@ impl<'a> Waiting<'a> {
 
     /// The same, where DynamoDB does not respond or throttles: it may respond before the time is over.
     fn pause_after(&mut self, error: Error) -> Result<Duration, Failure> {
-        let may_respond_later = error.is_unknown() || error.is_unavailable();
+        let may_respond_later = error.is_unknown() || error.kind() == ErrorKind::Unavailable;
         match self.pause_of_try().filter(|_| may_respond_later) {
             Some(pause) => {
                 self.unknown = if error.is_unknown() { Some(error) } else { self.unknown.take() };

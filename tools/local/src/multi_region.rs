@@ -250,7 +250,7 @@ mod tests {
     use aws_sdk_dynamodb::config::retry::RetryConfig;
     use aws_sdk_dynamodb::error::ProvideErrorMetadata;
     use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, TransactWriteItem};
-    use lambda_lock::LockClient;
+    use lambda_lock::{ErrorKind, LockClient};
 
     const REGIONS: [&str; 2] = ["eu-central-1", "eu-west-1"];
     const LEASE: Duration = Duration::from_secs(9);
@@ -329,7 +329,7 @@ mod tests {
 
         let with_ttl = LockClient::builder(client(&regions, REGIONS[0]), "locks").ttl_attribute("expiresAt");
         let error = with_ttl.build().unwrap().operator().check_table().await.unwrap_err();
-        assert!(error.is_table() && error.to_string().contains("has no TTL"), "{error}");
+        assert!(error.kind() == ErrorKind::Table && error.to_string().contains("has no TTL"), "{error}");
     }
 
     #[tokio::test]

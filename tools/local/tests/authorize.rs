@@ -20,7 +20,7 @@ use hyper::body::Bytes;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
 use lambda_lock::once::Started;
-use lambda_lock::{Budget, Error, Lock, LockClient};
+use lambda_lock::{Budget, Error, ErrorKind, Lock, LockClient};
 use lambda_lock_local::authorize::{AuthorizingProxy, Fate, Grant, Role, task_token};
 use lambda_lock_local::{LocalDynamoDb, client, config};
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ async fn a_permitted_request_works_and_is_recorded() {
 async fn a_request_that_is_not_permitted_is_denied_by_name_and_not_applied() {
     let (dynamodb, proxy) = proxy(&[on("locks", "GetItem"), on("orders", "UpdateItem")]).await;
     let error = locks(&proxy).try_acquire("k").lease(Duration::from_secs(9)).await.unwrap_err();
-    assert!(error.is_denied(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     let said = format!("{error}");
     let expected = "assumed-role/a-function/a-function is not authorized to perform: dynamodb:UpdateItem on resource: \
                     arn:aws:dynamodb:eu-central-1:123456789012:table/locks";
@@ -242,7 +242,7 @@ async fn a_client_of_one_tenant_is_refused_at_every_operation_on_another_s_row()
 
     for (operation, refused) in refused {
         let error = refused.expect_err(operation);
-        assert!(error.is_denied(), "{operation}: {error}");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{operation}: {error}");
     }
     let fenced = through(&proxy, "a-function").transact_write_items().transact_items(put("blue/order"));
     let fenced = fenced.transact_items(red.condition_check(&saved).unwrap()).send().await.unwrap_err();
@@ -260,7 +260,7 @@ async fn a_client_of_a_tenant_can_do_everything_on_its_own_rows_and_commits_noth
     lock.commit([put("blue/order")]).await.unwrap();
     let before = rows(&dynamodb).await;
     let refused = lock.commit([put("blue/order"), put("red/order")]).await.unwrap_err();
-    assert!(refused.is_denied(), "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
     assert_eq!(rows(&dynamodb).await, before);
     lock.checkpoint().await.unwrap();
     lock.release().await.unwrap();
@@ -299,7 +299,7 @@ async fn the_partition_key_is_that_of_the_table_and_the_sort_key_does_not_count(
     let refused = locks.try_acquire(("red/k", "blue/k")).lease(LEASE).await.map(drop).unwrap_err();
     let granted = locks.try_acquire(("blue/k", "red/k")).lease(LEASE).await.unwrap().granted().unwrap();
 
-    assert!(refused.is_denied(), "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
     granted.release().await.unwrap();
 }
 

@@ -5,7 +5,7 @@ use crate::ledger::{CallKind, Ended, Invariant};
 use crate::table::WORK;
 use crate::world::{Event, Fenced};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
-use lambda_lock::{CommitOutcome, Error, Lock};
+use lambda_lock::{CommitOutcome, Error, ErrorKind, Lock};
 use lambda_lock_protocol::{Expression, Grant, Value};
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ impl Me {
         let kind = CallKind::Hold(grant, token);
         self.state().call_begins(self.id, key, kind);
         let answer = self.perhaps(lock.commit([write(number)]).into_future()).await;
-        let refused = matches!(&answer, Some(Err(error)) if error.is_invalid_request());
+        let refused = matches!(&answer, Some(Err(error)) if error.kind() == ErrorKind::InvalidRequest);
         {
             let mut state = self.state();
             state.say_of(self.id, || format!("commit {number} once more: {answer:?}"));
@@ -135,7 +135,8 @@ impl Me {
                 let failed = answer.as_ref().and_then(|answer| answer.as_ref().err());
                 // A row that is no lock record does not exclude the transaction for good either, because it may be
                 // repaired.
-                let cancelled = failed.is_some_and(|error| error.is_cancelled() || error.is_invalid_record());
+                let cancelled =
+                    failed.is_some_and(|error| error.is_cancelled() || error.kind() == ErrorKind::InvalidRecord);
                 state.ledger.said_committed(number, false, cancelled);
             }
             Ended::Unknown | Ended::Running => state.counts().commits_unknown += 1,
@@ -186,7 +187,7 @@ impl Me {
             }
             Some(Err(error)) if error.is_lost() => Some(Ended::Refused),
             // There is nothing to resolve: the commit was refused as a whole.
-            Some(Err(error)) if error.is_invalid_request() => Some(Ended::Unknown),
+            Some(Err(error)) if error.kind() == ErrorKind::InvalidRequest => Some(Ended::Unknown),
             _ => None,
         }
     }

@@ -5,7 +5,7 @@
 
 use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
-use lambda_lock::{Error, Lock};
+use lambda_lock::{Error, ErrorKind, Lock};
 use lambda_lock_protocol::Grant;
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -149,7 +149,7 @@ impl Me {
 
     fn never_began(&self, key: usize, failed: Option<Result<(), Option<Error>>>, limit: Duration) {
         let tried = match failed {
-            Some(Err(Some(error))) if error.is_cut_short() => {
+            Some(Err(Some(error))) if error.kind() == ErrorKind::CutShort => {
                 // Granted, but the lease ended before the work began.
                 let mut state = self.state();
                 return state.call_ends(self.id, Ended::Unknown, Some(limit));

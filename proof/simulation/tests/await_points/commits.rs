@@ -3,7 +3,7 @@
 use crate::world::{Arrival, Fault, Shared, drive, faults};
 use crate::{acquired, ends_well, learnt};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
-use lambda_lock::CommitOutcome;
+use lambda_lock::{CommitOutcome, ErrorKind};
 
 /// One of the caller's writes. The world counts how often it was applied.
 pub(crate) fn write() -> TransactWriteItem {
@@ -30,7 +30,7 @@ fn a_commit_cut_anywhere_is_applied_once_or_not_at_all_and_reports_which() {
                 Ok(_) => panic!("{what}: the outcome is unknown after only one fault"),
                 // It was dropped before there was a commit to resolve.
                 Err(error) => {
-                    assert!(written == 0 && error.is_invalid_request(), "{what}: {error}");
+                    assert!(written == 0 && error.kind() == ErrorKind::InvalidRequest, "{what}: {error}");
                 }
             },
         }
