@@ -5,7 +5,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
-use lambda_lock::{Budget, LockClient, SavedLock, TryAcquired};
+use lambda_lock::{Budget, LockClient, SavedLock, Tried};
 use lambda_lock_local::LocalDynamoDb;
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ async fn main() -> Result<(), Failure> {
 
     let event = reserve(&first).await?;
     println!("handed over: {event}");
-    let TryAcquired::Held(held) = other.try_acquire("order-1").lease(Duration::from_secs(5)).await? else {
+    let Tried::Refused(held) = other.acquire("order-1").lease(Duration::from_secs(5)).try_once().await? else {
         return Err("another caller got the lock between the two functions".into());
     };
     println!("another caller is refused: {} has the lock", held.holder);
@@ -52,7 +52,7 @@ async fn main() -> Result<(), Failure> {
     assert_eq!(token, handed_over.fencing_token(), "the second function has another grant");
 
     // Now the lock is free. A second copy of the event cannot resume the old grant.
-    let TryAcquired::Granted(lock) = other.try_acquire("order-1").lease(Duration::from_secs(5)).await? else {
+    let Tried::Granted(lock) = other.acquire("order-1").lease(Duration::from_secs(5)).try_once().await? else {
         return Err("the lock was not released".into());
     };
     assert!(lock.fencing_token() > token, "the new token is not larger");

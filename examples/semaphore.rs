@@ -6,7 +6,7 @@
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use futures_util::future::try_join_all;
-use lambda_lock::{Budget, LockClient, TryAcquiredPlace};
+use lambda_lock::{Budget, LockClient, Tried};
 use lambda_lock_local::LocalDynamoDb;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -64,15 +64,15 @@ async fn main() -> Result<(), Failure> {
     let places = locks.semaphore("gateway", CONNECTIONS);
     let mut living = Vec::new();
     for _ in 1..CONNECTIONS {
-        living.push(places.try_acquire().lease(Duration::from_secs(60)).await?.granted().ok_or("full")?);
+        living.push(places.acquire().lease(Duration::from_secs(60)).try_once().await?.granted().ok_or("full")?);
     }
-    let died = places.try_acquire().lease(Duration::from_secs(1)).await?.granted().ok_or("full")?;
+    let died = places.acquire().lease(Duration::from_secs(1)).try_once().await?.granted().ok_or("full")?;
     let (place, token) = (died.place(), died.fencing_token());
     let died = died.save().key();
 
     let other = client()?;
     let places = other.semaphore("gateway", CONNECTIONS);
-    let TryAcquiredPlace::Full(holders) = places.try_acquire().lease(CALL).await? else {
+    let Tried::Refused(holders) = places.acquire().lease(CALL).try_once().await? else {
         return Err("a fourth caller was inside".into());
     };
     for blocked in &holders {

@@ -5,7 +5,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
-use lambda_lock::{LockClient, Observation, TryAcquired};
+use lambda_lock::{LockClient, Observation, Tried};
 use lambda_lock_local::LocalDynamoDb;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
@@ -20,18 +20,18 @@ enum Answer {
 
 /// One short call. `event` has the observation of the call before it, and `waited` is the time since then.
 async fn call(locks: &LockClient, event: Option<&str>, waited: Duration) -> Result<Answer, Failure> {
-    let mut request = locks.try_acquire("customer-7").lease(Duration::from_secs(5));
+    let mut request = locks.acquire("customer-7").lease(Duration::from_secs(5));
     if let Some(event) = event {
         let seen: Observation = serde_json::from_str(event)?;
         request = request.observation(seen.and_waited(waited)); // never more than the time that has really passed
     }
-    match request.await? {
-        TryAcquired::Granted(lock) => {
+    match request.try_once().await? {
+        Tried::Granted(lock) => {
             let token = lock.fencing_token();
             lock.release().await?; // … after the work …
             Ok(Answer::Done(token))
         }
-        TryAcquired::Held(held) => Ok(Answer::TryAgain { event: serde_json::to_string(&held.observation)? }),
+        Tried::Refused(held) => Ok(Answer::TryAgain { event: serde_json::to_string(&held.observation)? }),
     }
 }
 
@@ -43,7 +43,8 @@ async fn main() -> Result<(), Failure> {
     let locks = LockClient::builder(local.client(), "locks").without_wall_clock_takeover().build()?;
 
     // A caller with a lease of one second that dies without a release.
-    let died = locks.try_acquire("customer-7").lease(Duration::from_secs(1)).await?.granted().ok_or("held")?.save();
+    let died =
+        locks.acquire("customer-7").lease(Duration::from_secs(1)).try_once().await?.granted().ok_or("held")?.save();
     println!("{} had fencing token {}, and died", died.owner(), died.fencing_token());
 
     let (mut event, mut calls, mut ended) = (None, 0, Instant::now());

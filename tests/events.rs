@@ -111,10 +111,10 @@ async fn each_operation_tells_its_outcome_and_its_requests() {
     let process = table.process();
     let locks = process.locks("me");
 
-    let mut lock = granted(locks.try_acquire("k").lease(LEASE)).await;
+    let mut lock = granted(locks.acquire("k").lease(LEASE).try_once()).await;
     assert_eq!(events.only(), ended("acquire", "granted", json!({ "takeover": false })));
 
-    assert!(locks.try_acquire("k").lease(LEASE).await.unwrap().granted().is_none());
+    assert!(locks.acquire("k").lease(LEASE).try_once().await.unwrap().granted().is_none());
     assert_eq!(events.only(), ended("acquire", "held", json!({})));
 
     lock.checkpoint().await.unwrap();
@@ -139,7 +139,7 @@ async fn a_grant_that_replaces_a_holder_who_did_not_release_is_a_takeover() {
     let (events, _guard) = Events::collected();
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
-    let _ = granted(one.locks("one").try_acquire("k").lease(LEASE)).await.save();
+    let _ = granted(one.locks("one").acquire("k").lease(LEASE).try_once()).await.save();
     events.take();
 
     let lock = two.locks("two").acquire("k").within(&two.budget(secs(60))).await.unwrap();
@@ -151,7 +151,7 @@ async fn a_grant_that_replaces_a_holder_who_did_not_release_is_a_takeover() {
     // The next one finds it released.
     lock.release().await.unwrap();
     events.take();
-    let _lock = granted(one.locks("one").try_acquire("k").lease(LEASE)).await;
+    let _lock = granted(one.locks("one").acquire("k").lease(LEASE).try_once()).await;
     assert_eq!(events.only()["takeover"], false);
 }
 
@@ -161,21 +161,21 @@ async fn lost_locks_unknown_outcomes_and_work_that_was_cut_short_are_told() {
     let table = Table::new();
     let (one, two) = (table.process(), table.process());
 
-    let mut lock = granted(one.locks("one").try_acquire("k").lease(LEASE).owner("me")).await;
-    let _other = granted(two.locks("two").try_acquire("k").lease(LEASE).owner("me").reclaim_own()).await;
+    let mut lock = granted(one.locks("one").acquire("k").lease(LEASE).owner("me").try_once()).await;
+    let _other = granted(two.locks("two").acquire("k").lease(LEASE).owner("me").reclaim_own().try_once()).await;
     events.take();
     assert!(lock.checkpoint().await.is_err());
     assert_eq!(events.only(), ended("renew", "Lost", json!({})));
 
-    let lock = granted(one.locks("one").try_acquire("k-2").lease(LEASE).owner("me")).await;
-    let _other = granted(two.locks("two").try_acquire("k-2").lease(LEASE).owner("me").reclaim_own()).await;
+    let lock = granted(one.locks("one").acquire("k-2").lease(LEASE).owner("me").try_once()).await;
+    let _other = granted(two.locks("two").acquire("k-2").lease(LEASE).owner("me").reclaim_own().try_once()).await;
     events.take();
     lock.release().await.unwrap();
     let released = events.only();
     assert_eq!((&released["operation"], &released["outcome"]), (&json!("release"), &json!("Lost")));
 
     one.next(std::iter::repeat_n(Fault::throttled(), 100));
-    let failed = one.locks("one").try_acquire("other").lease(LEASE).within(&one.budget(secs(2))).await;
+    let failed = one.locks("one").acquire("other").lease(LEASE).within(&one.budget(secs(2))).try_once().await;
     let kind = format!("{:?}", failed.unwrap_err().kind());
     assert_eq!(events.only()["outcome"], kind);
     one.clear();
@@ -217,7 +217,7 @@ async fn a_client_that_is_told_to_reports_its_operations_at_info() {
     let locks = process.builder().operations_at_info().build().unwrap();
     let operations = || events.take().iter().map(|event| event["operation"].clone()).collect::<Vec<_>>();
 
-    let lock = granted(locks.try_acquire("k").lease(LEASE)).await;
+    let lock = granted(locks.acquire("k").lease(LEASE).try_once()).await;
     lock.release().await.unwrap();
     locks.prefixed("team/").unwrap().operator().peek("k").await.unwrap();
     assert_eq!(operations(), ["acquire", "release", "peek"]);

@@ -58,7 +58,9 @@ impl Call {
 
     async fn make(self, locks: &LockClient, before: Before) -> Result<(), Error> {
         match (self, before) {
-            (Call::Acquire, _) => locks.try_acquire("k").lease(LEASE).await.map(|tried| drop(tried.granted().unwrap())),
+            (Call::Acquire, _) => {
+                locks.acquire("k").lease(LEASE).try_once().await.map(|tried| drop(tried.granted().unwrap()))
+            }
             (Call::Start, _) => started(locks).await.map(drop),
             (Call::Renew, Before::Held(mut lock)) => lock.checkpoint().await,
             (Call::Release, Before::Held(lock)) => {

@@ -152,7 +152,7 @@ async fn a_guard_dropped_without_release_warns_and_says_until_when_the_lock_stay
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(warnings.clone()));
     let table = Table::new();
     let locks = table.process().locks("me");
-    let acquire = || locks.try_acquire("k").lease(BUDGET).owner("me").reclaim_own();
+    let acquire = || locks.acquire("k").lease(BUDGET).owner("me").reclaim_own().try_once();
 
     drop(granted(acquire()).await);
     let ends = table.attribute("k", "leaseEndsAt").unwrap();

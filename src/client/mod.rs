@@ -9,16 +9,16 @@ pub use operator::Operator;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::error::Error;
-use crate::lock::acquire::{Acquire, AcquireRequest, Reclaim, TryAcquire};
+use crate::lock::acquire::{Acquire, Reclaim};
 use crate::lock::commit;
 use crate::lock::guard::Lock;
-use crate::lock::place::{AcquirePlace, PlaceRequest, Semaphore, TryAcquirePlace};
+use crate::lock::place::{AcquirePlace, Semaphore};
 use crate::lock::release::{Release, ReleaseWorkflow};
 use crate::lock::resume::Resume;
 use crate::lock::set::LockSet;
-use crate::lock::set::acquire::{AcquireAll, AcquireAllRequest, TryAcquireAll};
+use crate::lock::set::acquire::AcquireAll;
 use crate::lock::set::release::ReleaseAll;
-use crate::lock::set::resume::{ReclaimAll, ResumeAll, SavedLockSet, SavedLocksRequest};
+use crate::lock::set::resume::{ReclaimAll, ResumeAll, SavedLockSet};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock_protocol::{LockKey, Places, SavedLock};
 use std::sync::Arc;
@@ -161,30 +161,7 @@ impl LockClient {
     /// It is not cancel safe. If the future is dropped after its request was sent, the lock may be held, and then stays
     /// held until its lease ends.
     pub fn acquire(&self, key: impl Into<LockKey>) -> Acquire<'_> {
-        AcquireRequest::new(&self.engine, self.row_of(key))
-    }
-
-    /// Tries once to acquire a lock. Returns at once when another caller holds it, or when others [wait in
-    /// line](Acquire::in_turn) for it: [`out_of_turn`](AcquireRequest::out_of_turn) does not look at the line.
-    ///
-    /// A refused try is not an error: see [`TryAcquired`](crate::TryAcquired). The call needs a budget or a lease.
-    ///
-    /// # Errors
-    /// Returns the errors of [`acquire`](LockClient::acquire), except `Held`.
-    ///
-    /// # Requests
-    /// It sends one write, which is granted or refused. It sends one more write when the row is free but was written by
-    /// another client, when an observation from an earlier call proves that its holder is dead, or when
-    /// [additional attributes](Acquire::attribute) of an earlier grant have to be removed. It sends one more read after
-    /// a response was lost.
-    ///
-    /// # IAM actions
-    /// It needs `dynamodb:UpdateItem` and `dynamodb:GetItem` on the table.
-    ///
-    /// # Cancel safety
-    /// The same holds as for [`acquire`](LockClient::acquire).
-    pub fn try_acquire(&self, key: impl Into<LockKey>) -> TryAcquire<'_> {
-        AcquireRequest::new(&self.engine, self.row_of(key))
+        Acquire::new(&self.engine, self.row_of(key))
     }
 
     /// Continues to hold a lock that was saved with [`Lock::save`]. The grant and the fencing token stay the same, and
@@ -210,7 +187,7 @@ impl LockClient {
     ///
     /// # Errors
     /// Returns [`Lost`](crate::ErrorKind::Lost) when another caller was granted the lock, or when its row is gone.
-    /// Otherwise returns the errors of [`try_acquire`](LockClient::try_acquire).
+    /// Otherwise returns the errors of [`try_once`](Acquire::try_once).
     ///
     /// # Requests and IAM actions
     /// It sends one write, or two when the lock was renewed since it was saved: `dynamodb:UpdateItem`. After a response
@@ -219,7 +196,7 @@ impl LockClient {
     /// # Cancel safety
     /// The same holds as for [`acquire`](LockClient::acquire).
     pub fn reclaim(&self, saved: SavedLock) -> Reclaim<'_> {
-        AcquireRequest::reclaiming(&self.engine, saved)
+        Reclaim::new(&self.engine, saved)
     }
 
     /// Returns the [`Lock::condition_check`] of a saved lock. It fences a transaction of a caller that received the
@@ -291,21 +268,7 @@ impl LockClient {
     /// # Cancel safety
     /// If the future is dropped, all locks may have been acquired, or none. They are then free when the lease ends.
     pub fn acquire_all<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> AcquireAll<'_> {
-        AcquireAllRequest::new(&self.engine, self.rows_of(keys))
-    }
-
-    /// Tries once to acquire several locks together. A refusal is not an error: it returns the locks that others hold.
-    ///
-    /// # Errors
-    /// Returns the errors of [`acquire_all`](LockClient::acquire_all), but `Held`.
-    ///
-    /// # Requests and IAM actions
-    /// They are those of [`acquire_all`](LockClient::acquire_all), without waiting.
-    ///
-    /// # Cancel safety
-    /// It is that of [`acquire_all`](LockClient::acquire_all).
-    pub fn try_acquire_all<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> TryAcquireAll<'_> {
-        AcquireAllRequest::new(&self.engine, self.rows_of(keys))
+        AcquireAll::new(&self.engine, self.rows_of(keys))
     }
 
     /// Acquires several locks together, runs the work, and releases the locks whether the work succeeded or failed, as
@@ -347,7 +310,7 @@ impl LockClient {
     /// # Cancel safety
     /// It is cancel safe, because the saved set still represents the locks.
     pub fn resume_all(&self, saved: SavedLockSet) -> ResumeAll<'_> {
-        SavedLocksRequest::new(&self.engine, saved)
+        ResumeAll::new(&self.engine, saved)
     }
 
     /// Releases the locks of a saved set, as [`release`](LockClient::release) does with one lock.
@@ -372,7 +335,7 @@ impl LockClient {
     /// # Cancel safety
     /// If the future is dropped, all locks may have been taken, or none.
     pub fn reclaim_all(&self, saved: SavedLockSet) -> ReclaimAll<'_> {
-        SavedLocksRequest::new(&self.engine, saved)
+        ReclaimAll::new(&self.engine, saved)
     }
 
     /// A semaphore: at most this many callers at once. Each of its places is an ordinary lock, with a lease and a fencing
@@ -407,15 +370,7 @@ impl LockClient {
     /// # Errors, requests, IAM actions and cancel safety
     /// They are those of [`Semaphore::acquire`]. There are 1 to 1,000 names, none of them twice.
     pub fn acquire_one_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> AcquirePlace<'_> {
-        PlaceRequest::new(&self.engine, Places::Named(self.rows_of(keys)), None)
-    }
-
-    /// Tries once to acquire one of several locks, as [`Semaphore::try_acquire`] does with its places.
-    ///
-    /// # Errors, requests, IAM actions and cancel safety
-    /// They are those of [`Semaphore::try_acquire`].
-    pub fn try_acquire_one_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> TryAcquirePlace<'_> {
-        PlaceRequest::new(&self.engine, Places::Named(self.rows_of(keys)), None)
+        AcquirePlace::new(&self.engine, Places::Named(self.rows_of(keys)), None)
     }
 
     fn rows_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> Vec<LockKey> {

@@ -2,10 +2,11 @@
 
 use super::guard::Lock;
 use super::held::Guard;
+use super::terms::{Terms, Tried};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::deadline::{Deadline, lease_policy};
-use crate::engine::error::{Error, Held};
+use crate::engine::deadline::Deadline;
+use crate::engine::error::Error;
 use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{
     self as protocol, AcquireOptions, Acquired, Attribute, AttributesChange, DataChange, Failure, Holding, Invalid,
@@ -14,123 +15,48 @@ use lambda_lock_protocol::{
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, IntoFuture};
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-/// An acquire that waits for the lock. Await it to get a [`Lock`].
-pub type Acquire<'a> = AcquireRequest<'a, Waiting>;
-
-/// An acquire that tries once. Await it to get a [`TryAcquired`].
-pub type TryAcquire<'a> = AcquireRequest<'a, Trying>;
-
-/// A reclaim of a saved lock. Await it to get a [`Lock`]. The owner and the workflow stay those of the grant that is
-/// reclaimed.
-pub type Reclaim<'a> = AcquireRequest<'a, Reclaiming>;
-
-/// Marks an acquire that waits.
-#[derive(Debug)]
-pub enum Waiting {}
-
-/// Marks an acquire that tries once.
-#[derive(Debug)]
-pub enum Trying {}
-
-/// Marks a reclaim.
-#[derive(Debug)]
-pub enum Reclaiming {}
-
-/// An acquire whose caller chooses who will hold the lock. It waits or tries, and is not a [`Reclaim`].
-pub trait NewHolder: sealed::Mode {}
-
-impl NewHolder for Waiting {}
-impl NewHolder for Trying {}
-
-mod sealed {
-    pub trait Mode {}
-
-    impl Mode for super::Waiting {}
-    impl Mode for super::Trying {}
-}
-
-/// The result of a try. It was granted or refused, and neither is an error.
-#[derive(Debug)]
-#[must_use = "a lock may have been granted"]
-pub enum TryAcquired {
-    /// The lock is ours.
-    Granted(Lock),
-    /// Another caller holds the lock, or it is free and left to those in line.
-    Held(Held),
-}
-
-impl TryAcquired {
-    /// Returns the lock, if it was granted.
-    pub fn granted(self) -> Option<Lock> {
-        match self {
-            TryAcquired::Granted(lock) => Some(lock),
-            TryAcquired::Held(_) => None,
-        }
-    }
-
-    /// Returns the holder, if the try was refused.
-    pub fn held(&self) -> Option<&Held> {
-        match self {
-            TryAcquired::Granted(_) => None,
-            TryAcquired::Held(held) => Some(held),
-        }
-    }
-}
-
-/// An acquire before it is awaited. See [`LockClient::acquire`](crate::LockClient::acquire) and
-/// [`LockClient::try_acquire`](crate::LockClient::try_acquire) for errors, requests and cancel safety.
+/// An acquire before it is awaited. Await it to wait for the lock and get a [`Lock`], or [try once](Acquire::try_once). See
+/// [`LockClient::acquire`](crate::LockClient::acquire) for errors, requests and cancel safety.
 #[must_use = "an acquire does nothing until it is awaited"]
-pub struct AcquireRequest<'a, Mode> {
+pub struct Acquire<'a> {
     engine: &'a Arc<Engine>,
     key: LockKey,
-    owner: Option<String>,
-    workflow: Option<String>,
+    pub(super) terms: Terms,
     data: DataChange,
     attributes: BTreeMap<String, Attribute>,
     keep_attributes: bool,
-    lease: Option<Duration>,
-    budget: Option<Budget>,
     observation: Option<Observation>,
-    reclaim_own: bool,
     queueing: Queueing,
     reclaimed: Option<SavedLock>,
-    mode: PhantomData<fn() -> Mode>,
+    /// Whether the work of `run` ends with its lease.
+    is_cut: bool,
 }
 
-impl<'a, Mode> AcquireRequest<'a, Mode> {
+/// A reclaim of a saved lock before it is awaited. Await it to get a [`Lock`]. The owner and the workflow stay those of the grant
+/// that is reclaimed. See [`LockClient::reclaim`](crate::LockClient::reclaim) for errors, requests and cancel safety.
+#[must_use = "a reclaim does nothing until it is awaited"]
+#[derive(Debug)]
+pub struct Reclaim<'a>(Acquire<'a>);
+
+impl<'a> Acquire<'a> {
     pub(crate) fn new(engine: &'a Arc<Engine>, key: LockKey) -> Self {
         Self {
             engine,
             key,
-            owner: None,
-            workflow: None,
+            terms: Terms::default(),
             data: DataChange::Keep,
             attributes: BTreeMap::new(),
             keep_attributes: false,
-            lease: None,
-            budget: None,
             observation: None,
-            reclaim_own: false,
             queueing: Queueing::default(),
             reclaimed: None,
-            mode: PhantomData,
-        }
-    }
-
-    pub(crate) fn reclaiming(engine: &'a Arc<Engine>, saved: SavedLock) -> Self {
-        let key = saved.key();
-        Self {
-            owner: Some(saved.owner().to_owned()),
-            workflow: saved.workflow().map(str::to_owned),
-            reclaimed: Some(saved),
-            ..Self::new(engine, key)
+            is_cut: true,
         }
     }
 
@@ -138,14 +64,14 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     /// for another holder, or for a transaction in progress, leaves the budget's reserve for the work; one that DynamoDB
     /// throttles, or does not answer, may use it for up to three request timeouts. Checkpoints extend the lease up to the end of the budget and no further.
     pub fn within(mut self, budget: &Budget) -> Self {
-        self.budget = Some(budget.on(self.engine.clock()));
+        self.terms.budget = Some(budget.on(self.engine.clock()));
         self
     }
 
     /// Sets the lease, from 1 ms to 366 days, rounded up to whole milliseconds. Default: what the budget needs. The
     /// holder relies on `lease / (1 + drift)` of it.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
+        self.terms.lease = Some(lease);
         self
     }
 
@@ -164,11 +90,11 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
 
     /// Adds an additional attribute to the lock's row, under its own name: a text or a number for whoever reads the row,
     /// such as a dashboard, an index or another lock client. [`peek`](crate::Operator::peek) shows it, and so does
-    /// [`Held`] to a caller that is refused. In contrast to it, [`data`](AcquireRequest::data) is one payload that the
+    /// [`Held`] to a caller that is refused. In contrast to it, [`data`](Acquire::data) is one payload that the
     /// next holder gets. Default: none.
     ///
     /// The attributes belong to this grant. Renewals and the release keep them. The next grant removes them and writes
-    /// its own, unless it is told to [keep](AcquireRequest::keep_attributes) them. A [reclaim](crate::LockClient::reclaim)
+    /// its own, unless it is told to [keep](Acquire::keep_attributes) them. A [reclaim](crate::LockClient::reclaim)
     /// that gives none keeps them.
     ///
     /// ```no_run
@@ -193,7 +119,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         self
     }
 
-    /// Adds additional attributes, see [`attribute`](AcquireRequest::attribute).
+    /// Adds additional attributes, see [`attribute`](Acquire::attribute).
     pub fn attributes<N: Into<String>, V: Into<Attribute>>(
         mut self,
         attributes: impl IntoIterator<Item = (N, V)>,
@@ -217,28 +143,20 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     }
 
     fn options(&mut self) -> Result<AcquireOptions, Error> {
-        if self.reclaim_own && self.owner.is_none() {
-            return Err(Invalid::new(format!(
-                "reclaim_own takes the lock {} from a holder of the same name, and this acquire names nobody: name \
-                 one holder with .owner(…)",
-                Named(&self.key)
-            ))
-            .into());
-        }
-        let owner = self.engine.owner_of_call(self.owner.take(), self.budget.as_ref());
+        let owner = self.terms.owner(self.engine, &[&self.key])?;
         self.engine.check_lock_key(&self.key)?;
         let attributes = self.attributes_change()?;
         let settings = self.engine.settings();
-        settings.check_grant(&self.key, &owner, self.workflow.as_deref(), &self.data, &attributes)?;
+        settings.check_grant(&self.key, &owner, self.terms.workflow.as_deref(), &self.data, &attributes)?;
         let reclaim = match &self.reclaimed {
             Some(saved) => protocol::Reclaim::Only(saved.parsed_version()?),
-            None if self.reclaim_own => protocol::Reclaim::SameOwner,
+            None if self.terms.reclaim_own => protocol::Reclaim::SameOwner,
             None => protocol::Reclaim::Nobody,
         };
         Ok(AcquireOptions {
             key: self.key.clone(),
             owner,
-            workflow: self.workflow.take(),
+            workflow: self.terms.workflow.take(),
             data: std::mem::take(&mut self.data),
             attributes,
             reclaim,
@@ -249,15 +167,9 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
     }
 
     /// Checks the settings. Returns what the call asks for, and its time.
-    pub(super) fn prepared(
-        &mut self,
-        wait: impl FnOnce(&Self) -> Result<Duration, Error>,
-    ) -> Result<(AcquireOptions, Deadline), Error> {
+    pub(super) fn prepared(&mut self, waits: bool) -> Result<(AcquireOptions, Deadline), Error> {
         let options = self.options()?;
-        let lease = lease_policy(&[&self.key], self.lease, self.budget.as_ref())?;
-        // The clock is read for the deadline before it is read for the wait, so that a pause in between adds no time.
-        let deadline = self.engine.deadline(lease, self.budget.as_ref());
-        Ok((options, deadline.waiting(wait(self)?, self.budget.as_ref())))
+        Ok((options, self.terms.deadline(self.engine, &[&self.key], waits)?))
     }
 
     /// Makes the guard of a grant. Renews it first where it was found late.
@@ -268,18 +180,15 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         renew_first: bool,
         span: &Span,
     ) -> Result<Lock, Error> {
-        let lock = Lock::granted(self.engine.clone(), holding, self.budget.take(), data);
+        let lock = Lock::granted(self.engine.clone(), holding, self.terms.budget.take(), data);
         if !renew_first {
             return Ok(lock);
         }
         Ok(lock.held.renewed_or_released().instrument(span.clone()).await?.into())
     }
 
-    pub(super) async fn acquire(
-        &mut self,
-        wait: impl FnOnce(&Self) -> Result<Duration, Error>,
-    ) -> Result<TryAcquired, Error> {
-        let (options, deadline) = self.prepared(wait)?;
+    async fn acquire(mut self, waits: bool) -> Result<Tried<Lock>, Error> {
+        let (options, deadline) = self.prepared(waits)?;
         self.acquire_with(options, deadline).await
     }
 
@@ -287,7 +196,7 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         &mut self,
         options: AcquireOptions,
         deadline: Deadline,
-    ) -> Result<TryAcquired, Error> {
+    ) -> Result<Tried<Lock>, Error> {
         let span = tracing::info_span!(
             "lock_acquire", key = %self.key, owner = options.owner, token = Empty, attempts = Empty,
             waited_ms = Empty, outcome = Empty
@@ -297,9 +206,9 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
         let (cause, report) = port.end();
         let acquired = match acquired {
             Ok(Acquired::Granted { holding, data, renew_first }) => {
-                self.guarded(holding, data, renew_first, &span).await.map(TryAcquired::Granted)
+                self.guarded(holding, data, renew_first, &span).await.map(Tried::Granted)
             }
-            Ok(Acquired::Held(seen)) => Ok(TryAcquired::Held(seen.into())),
+            Ok(Acquired::Held(seen)) => Ok(Tried::Refused(seen.into())),
             Err(failure) => {
                 if failure == Failure::OutcomeUnknown {
                     let (key, lease) = (&self.key, deadline.lease(self.engine.clock_bounds()));
@@ -311,40 +220,77 @@ impl<'a, Mode> AcquireRequest<'a, Mode> {
             }
         };
         match &acquired {
-            Ok(TryAcquired::Granted(lock)) => report.granted("acquire", &self.key, lock.fencing_token()),
-            Ok(TryAcquired::Held(_)) => report.ended("acquire", &self.key, "held"),
+            Ok(Tried::Granted(lock)) => report.granted("acquire", &self.key, lock.fencing_token()),
+            Ok(Tried::Refused(_)) => report.ended("acquire", &self.key, "held"),
             Err(error) => report.failed("acquire", &self.key, error),
         }
         acquired
     }
 
     /// Returns the lock. It is an error if another caller holds it.
-    async fn or_held(&mut self, wait: impl FnOnce(&Self) -> Result<Duration, Error>) -> Result<Lock, Error> {
-        match self.acquire(wait).await? {
-            TryAcquired::Granted(lock) => Ok(lock),
-            TryAcquired::Held(held) => Err(Error::from_held(&self.key, held)),
+    async fn or_held(self, waits: bool) -> Result<Lock, Error> {
+        let key = self.key.clone();
+        if waits {
+            // Fails first if it cannot wait, before it checks the other settings.
+            self.terms.wait(&[&key])?;
+        }
+        match self.acquire(waits).await? {
+            Tried::Granted(lock) => Ok(lock),
+            Tried::Refused(held) => Err(Error::from_held(&key, held)),
         }
     }
-}
 
-impl<Mode: NewHolder> AcquireRequest<'_, Mode> {
+    /// Tries once to acquire the lock. Returns at once when another caller holds it, or when others [wait in
+    /// line](Acquire::in_turn) for it: [`out_of_turn`](Acquire::out_of_turn) does not look at the line. A refused try is not an
+    /// error. The call needs a budget or a lease.
+    ///
+    /// ```no_run
+    /// # async fn example(locks: &lambda_lock::LockClient) -> Result<(), lambda_lock::Error> {
+    /// use lambda_lock::Tried;
+    ///
+    /// match locks.acquire("nightly").lease(std::time::Duration::from_secs(60)).try_once().await? {
+    ///     Tried::Granted(lock) => { /* … the work … */ lock.release().await?; }
+    ///     Tried::Refused(held) => println!("{} has it", held.holder),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the errors of [`acquire`](crate::LockClient::acquire), except `Held`.
+    ///
+    /// # Requests
+    /// It sends one write, which is granted or refused. It sends one more write when the row is free but was written by
+    /// another client, when an observation from an earlier call proves that its holder is dead, or when
+    /// [additional attributes](Acquire::attribute) of an earlier grant have to be removed. It sends one more read after
+    /// a response was lost.
+    ///
+    /// # IAM actions
+    /// It needs `dynamodb:UpdateItem` and `dynamodb:GetItem` on the table.
+    ///
+    /// # Cancel safety
+    /// The same holds as for [`acquire`](crate::LockClient::acquire).
+    pub async fn try_once(self) -> Result<Tried<Lock>, Error> {
+        self.acquire(false).await
+    }
+
     /// Sets the owner that holds the lock: 1 to 2,048 bytes. Default: a name for this acquire alone,
     /// `{name}/{8 random digits}`. In it, `{name}` is the [budget's name](Budget::owner), such as that of an
     /// invocation, or else the [client's](crate::LockClientBuilder::owner).
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
-        self.owner = Some(owner.into());
+        self.terms.owner = Some(owner.into());
         self
     }
 
     /// Sets the workflow that holds the lock, as a Step Functions execution's ARN. If the workflow ends without a
     /// release, [`release_workflow`](crate::LockClient::release_workflow) can release the lock. Default: none.
     pub fn workflow(mut self, workflow: impl Into<String>) -> Self {
-        self.workflow = Some(workflow.into());
+        self.terms.workflow = Some(workflow.into());
         self
     }
 
     /// Keeps the additional attributes that the last grant gave. Default: they are removed, see
-    /// [`attribute`](AcquireRequest::attribute). An acquire that also gives some returns `InvalidRequest`.
+    /// [`attribute`](Acquire::attribute). An acquire that also gives some returns `InvalidRequest`.
     pub fn keep_attributes(mut self) -> Self {
         self.keep_attributes = true;
         self
@@ -357,19 +303,19 @@ impl<Mode: NewHolder> AcquireRequest<'_, Mode> {
         self
     }
 
-    /// Acquires the lock even from a living holder of the same [`owner`](AcquireRequest::owner). A retried task gets
+    /// Acquires the lock even from a living holder of the same [`owner`](Acquire::owner). A retried task gets
     /// its own lock again, as a new grant that fences off the first try.
     ///
     /// The acquire must name its owner, and the owner must name exactly one holder. Two live calls with the same owner
     /// take the lock from each other, and the last one has it. Only rows of this crate count.
     pub fn reclaim_own(mut self) -> Self {
-        self.reclaim_own = true;
+        self.terms.reclaim_own = true;
         self
     }
 
     /// Waits in line between calls: for a caller that sleeps, and asks again when it is woken or when its time is over, such as a
     /// workflow. The acquire takes a ticket at once, also if it does not wait. [`Held::observation`] has the ticket. Give the
-    /// observation to the next acquire with [`observation`](AcquireRequest::observation), which then continues to wait in the
+    /// observation to the next acquire with [`observation`](Acquire::observation), which then continues to wait in the
     /// same place. Default: a caller that gives up has no place any more.
     ///
     /// The crate wakes nobody. The release of the lock tells whose turn it is, see
@@ -383,15 +329,15 @@ impl<Mode: NewHolder> AcquireRequest<'_, Mode> {
     ///
     /// ```no_run
     /// # async fn example(locks: &lambda_lock::LockClient, sleep: impl AsyncFn(std::time::Duration)) -> Result<(), lambda_lock::Error> {
-    /// use lambda_lock::TryAcquired;
+    /// use lambda_lock::Tried;
     /// use std::time::Duration;
     ///
-    /// let attempt = || locks.try_acquire("customer-7").lease(Duration::from_secs(300)).between_calls();
-    /// let mut acquired = attempt().await?;
-    /// while let TryAcquired::Held(held) = acquired {
+    /// let attempt = || locks.acquire("customer-7").lease(Duration::from_secs(300)).between_calls();
+    /// let mut tried = attempt().try_once().await?;
+    /// while let Tried::Refused(held) = tried {
     ///     // Somebody wakes this caller, or the time is over.
     ///     sleep(held.retry_after).await;
-    ///     acquired = attempt().observation(held.observation).await?;
+    ///     tried = attempt().observation(held.observation).try_once().await?;
     /// }
     /// # Ok(())
     /// # }
@@ -408,9 +354,7 @@ impl<Mode: NewHolder> AcquireRequest<'_, Mode> {
         self.queueing = Queueing::Ignored;
         self
     }
-}
 
-impl Acquire<'_> {
     /// Waits in line from the first look that finds the lock held. Default: a caller takes its ticket when two looks in a row
     /// show the same grant, or when it has waited for a second. Before that, whoever looks first after a release is granted
     /// the lock. Either way it takes a ticket only if it has a second left to wait.
@@ -439,28 +383,12 @@ impl Acquire<'_> {
         self
     }
 
-    /// Returns how long to wait for another holder: the rest of the budget without its reserve.
-    pub(super) fn wait(&self) -> Result<Duration, Error> {
-        self.budget.as_ref().and_then(Budget::wait).ok_or_else(|| {
-            Invalid::new(format!(
-                "acquire waits for the lock {} and needs to know for how long: give a budget with a known end, \
-                 .within(&budget), or use try_acquire to try once",
-                Named(&self.key)
-            ))
-            .into()
-        })
-    }
-}
-
-impl<Mode> AcquireRequest<'_, Mode>
-where
-    Self: IntoFuture<Output = Result<Lock, Error>>,
-{
     /// Lets the work of `run` continue when its lease has ended. Default: the work is dropped at that point, because
     /// another caller may be granted the lock from then on. Use this for work that renews late and whose writes are
     /// fenced.
-    pub fn without_cut(self) -> WithoutCut<Self> {
-        WithoutCut { request: self }
+    pub fn without_cut(mut self) -> Self {
+        self.is_cut = false;
+        self
     }
 
     /// Acquires the lock, runs the work and releases the lock, as [`with_lock`](crate::LockClient::with_lock) does,
@@ -470,116 +398,102 @@ where
         F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
         E: From<Error>,
     {
-        run(self.await?, work).await
+        let is_cut = self.is_cut;
+        run(self.await?, is_cut, work).await
     }
 }
 
-/// An acquire whose work may continue after the lease has ended, see
-/// [`without_cut`](AcquireRequest::without_cut).
-#[derive(Debug)]
-#[must_use = "nothing is acquired until `run` is called and awaited"]
-pub struct WithoutCut<Request> {
-    request: Request,
+impl<'a> IntoFuture for Acquire<'a> {
+    type Output = Result<Lock, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.or_held(true))
+    }
 }
 
-impl<Request> WithoutCut<Request>
-where
-    Request: IntoFuture<Output = Result<Lock, Error>>,
-{
-    /// Acquires the lock, runs the work to its end and releases the lock. Errors, requests and cancel safety are those
-    /// of [`with_lock`](crate::LockClient::with_lock), without
-    /// [`CutShort`](crate::ErrorKind::CutShort).
+impl<'a> Reclaim<'a> {
+    pub(crate) fn new(engine: &'a Arc<Engine>, saved: SavedLock) -> Self {
+        let mut acquire = Acquire::new(engine, saved.key());
+        acquire.terms.owner = Some(saved.owner().to_owned());
+        acquire.terms.workflow = saved.workflow().map(str::to_owned);
+        Self(Acquire { reclaimed: Some(saved), ..acquire })
+    }
+
+    /// Sets the budget of the work that the lock is for, as [`Acquire::within`] does.
+    pub fn within(self, budget: &Budget) -> Self {
+        Self(self.0.within(budget))
+    }
+
+    /// Sets the lease, as [`Acquire::lease`] does.
+    pub fn lease(self, lease: Duration) -> Self {
+        Self(self.0.lease(lease))
+    }
+
+    /// Stores a payload in the lock's row, as [`Acquire::data`] does.
+    pub fn data(self, data: impl Into<Vec<u8>>) -> Self {
+        Self(self.0.data(data))
+    }
+
+    /// Removes the payload that the last holder left.
+    pub fn remove_data(self) -> Self {
+        Self(self.0.remove_data())
+    }
+
+    /// Adds an additional attribute to the lock's row, as [`Acquire::attribute`] does. Default: the row keeps those of the grant that
+    /// is reclaimed.
+    pub fn attribute(self, name: impl Into<String>, value: impl Into<Attribute>) -> Self {
+        Self(self.0.attribute(name, value))
+    }
+
+    /// Adds additional attributes, see [`attribute`](Reclaim::attribute).
+    pub fn attributes<N: Into<String>, V: Into<Attribute>>(self, attributes: impl IntoIterator<Item = (N, V)>) -> Self {
+        Self(self.0.attributes(attributes))
+    }
+
+    /// Lets the work of `run` continue when its lease has ended, as [`Acquire::without_cut`] does.
+    pub fn without_cut(self) -> Self {
+        Self(self.0.without_cut())
+    }
+
+    /// Reclaims the lock, runs the work and releases the lock, as [`with_lock`](crate::LockClient::with_lock) does.
     pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
     where
         F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
         E: From<Error>,
     {
-        let mut lock = self.request.await?;
-        let result = work(&mut lock).await;
-        lock.into_held().end_work(result).await
+        let is_cut = self.0.is_cut;
+        run(self.await?, is_cut, work).await
     }
 }
 
-impl<'a> IntoFuture for AcquireRequest<'a, Waiting> {
+impl<'a> IntoFuture for Reclaim<'a> {
     type Output = Result<Lock, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
-    fn into_future(mut self) -> Self::IntoFuture {
-        Box::pin(async move {
-            // Fails first if it cannot wait, before it checks the other settings.
-            self.wait()?;
-            self.or_held(Acquire::wait).await
-        })
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.0.or_held(false))
     }
 }
 
-impl<'a> IntoFuture for AcquireRequest<'a, Reclaiming> {
-    type Output = Result<Lock, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(mut self) -> Self::IntoFuture {
-        Box::pin(async move { self.or_held(|_| Ok(Duration::ZERO)).await })
-    }
-}
-
-impl<'a> IntoFuture for AcquireRequest<'a, Trying> {
-    type Output = Result<TryAcquired, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(mut self) -> Self::IntoFuture {
-        Box::pin(async move { self.acquire(|_| Ok(Duration::ZERO)).await })
-    }
-}
-
-impl<Mode> fmt::Debug for AcquireRequest<'_, Mode> {
+impl fmt::Debug for Acquire<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Leaves out the payload, because it is the caller's data and does not belong in logs.
-        f.debug_struct("AcquireRequest").field("key", &self.key).field("owner", &self.owner).finish_non_exhaustive()
+        f.debug_struct("Acquire").field("key", &self.key).field("owner", &self.terms.owner).finish_non_exhaustive()
     }
 }
 
-/// Runs the work as long as the locks are ours, and releases them.
-pub(super) async fn run<G, T, E, F>(mut guard: G, work: F) -> Result<T, E>
+/// Runs the work, as long as the locks are ours if it is to be cut, and releases them.
+pub(super) async fn run<G, T, E, F>(mut guard: G, is_cut: bool, work: F) -> Result<T, E>
 where
     G: Guard,
     F: AsyncFnOnce(&mut G) -> Result<T, E>,
     E: From<Error>,
 {
     let validity = guard.held().validity();
-    match validity.run(work(&mut guard)).await {
+    let worked = if is_cut { validity.run(work(&mut guard)).await } else { Some(work(&mut guard).await) };
+    match worked {
         Some(result) => guard.into_held().end_work(result).await,
         None => Err(guard.into_held().cut_short().await.into()),
     }
 }
-
-/// A reclaim keeps the owner and the workflow of its grant, and does not use an observation of another holder. It has
-/// the other settings:
-///
-/// ```no_run
-/// # async fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock) -> Result<(), lambda_lock::Error> {
-/// let lease = std::time::Duration::from_secs(20);
-/// locks.reclaim(saved).lease(lease).data("step 2").without_cut().run(async |_| Ok(())).await
-/// # }
-/// ```
-/// ```compile_fail,E0599
-/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock) {
-/// let _ = locks.reclaim(saved).owner("me");
-/// # }
-/// ```
-/// ```compile_fail,E0599
-/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock) {
-/// let _ = locks.reclaim(saved).workflow("arn");
-/// # }
-/// ```
-/// ```compile_fail,E0599
-/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock) {
-/// let _ = locks.reclaim(saved).reclaim_own();
-/// # }
-/// ```
-/// ```compile_fail,E0599
-/// # fn f(locks: &lambda_lock::LockClient, saved: lambda_lock::SavedLock, seen: lambda_lock::Observation) {
-/// let _ = locks.reclaim(saved).observation(seen);
-/// # }
-/// ```
-#[cfg(doctest)]
-struct ReclaimIgnoresNoSetting;

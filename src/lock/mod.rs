@@ -14,5 +14,6 @@ pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod resume;
 pub(crate) mod set;
+pub(crate) mod terms;
 pub(crate) mod validity;
 pub(crate) mod watch;

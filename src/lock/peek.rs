@@ -75,7 +75,7 @@ impl PeekedLock {
     }
 
     /// The [tickets](crate::Observation::ticket) to wake, if the lock is free and somebody in line [sleeps between its
-    /// calls](crate::AcquireRequest::between_calls): from the next one to be served, who has not given up, to the last one that
+    /// calls](crate::Acquire::between_calls): from the next one to be served, who has not given up, to the last one that
     /// sleeps, as a [`Sleeper`](crate::Sleeper) has them. It tells so where a call gave the lock back and failed: its error names
     /// nobody.
     pub fn to_wake(&self) -> Option<RangeInclusive<u64>> {

@@ -1,10 +1,11 @@
 //! Places: one of several, each of which is a lock.
 
-use super::acquire::{AcquireRequest, Trying, Waiting, run};
+use super::acquire::{Acquire, run};
 use super::guard::{Lock, Place};
 use super::peek::PeekedLock;
 use super::release::{ReleaseOutcome, ReleaseWorkflow};
 use super::set::acquire::check_distinct;
+use super::terms::Tried;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::LeasePolicy;
@@ -37,32 +38,6 @@ pub struct Semaphore<'a> {
     places: u32,
 }
 
-/// An acquire of a place that waits for one. Await it to get a [`Lock`] that knows its [place](Lock::place).
-pub type AcquirePlace<'a> = PlaceRequest<'a, Waiting>;
-
-/// An acquire of a place that tries once. Await it to get a [`TryAcquiredPlace`].
-pub type TryAcquirePlace<'a> = PlaceRequest<'a, Trying>;
-
-/// The result of a try. It was granted or refused, and neither is an error.
-#[derive(Debug)]
-#[must_use = "a place may have been granted"]
-pub enum TryAcquiredPlace {
-    /// A place is ours.
-    Granted(Lock),
-    /// All places are held, by these holders.
-    Full(Vec<Blocked>),
-}
-
-impl TryAcquiredPlace {
-    /// Returns the place, if it was granted.
-    pub fn granted(self) -> Option<Lock> {
-        match self {
-            TryAcquiredPlace::Granted(lock) => Some(lock),
-            TryAcquiredPlace::Full(_) => None,
-        }
-    }
-}
-
 impl<'a> Semaphore<'a> {
     pub(crate) fn new(engine: &'a Arc<Engine>, name: LockKey, places: u32) -> Self {
         Self { engine, name, places }
@@ -80,24 +55,13 @@ impl<'a> Semaphore<'a> {
     /// # Requests and IAM actions
     /// It sends one write when the place that it tries first is free. Otherwise it sends up to three requests to a free
     /// place. While it waits, it reads five random places per look. Before it reports that all are held, it reads all of
-    /// them, a hundred per request. With [`reclaim_own`](PlaceRequest::reclaim_own) it reads all places first. It needs
+    /// them, a hundred per request. With [`reclaim_own`](AcquirePlace::reclaim_own) it reads all places first. It needs
     /// `dynamodb:UpdateItem`, `dynamodb:GetItem` and `dynamodb:BatchGetItem`.
     ///
     /// # Cancel safety
     /// If the future is dropped, a place may have been acquired. It is then free when its lease ends.
     pub fn acquire(&self) -> AcquirePlace<'a> {
-        PlaceRequest::new(self.engine, self.places(), Some(self.name.clone()))
-    }
-
-    /// Tries once to acquire a place. A refusal is not an error: it returns all holders.
-    ///
-    /// # Errors
-    /// Returns the errors of [`acquire`](Semaphore::acquire), but `Held`.
-    ///
-    /// # Requests, IAM actions and cancel safety
-    /// They are those of [`acquire`](Semaphore::acquire), without waiting.
-    pub fn try_acquire(&self) -> TryAcquirePlace<'a> {
-        PlaceRequest::new(self.engine, self.places(), Some(self.name.clone()))
+        AcquirePlace::new(self.engine, self.places(), Some(self.name.clone()))
     }
 
     /// Reads all places. `None` where there is no row, because nobody ever held the place.
@@ -137,7 +101,7 @@ impl<'a> Semaphore<'a> {
     /// They are those of [`acquire`](crate::LockClient::acquire).
     pub async fn close(&self, place: u32, budget: &Budget) -> Result<(), Error> {
         let key = self.key_of(place)?;
-        let request = AcquireRequest::<Waiting>::new(self.engine, key).owner(CLOSED).workflow(CLOSING).reclaim_own();
+        let request = Acquire::new(self.engine, key).owner(CLOSED).workflow(CLOSING).reclaim_own();
         // It is kept closed by its row alone.
         let _ = request.lease(MAX_LEASE).within(&budget.clone()).await?.save();
         Ok(())
@@ -193,21 +157,22 @@ fn check_places(engine: &Engine, places: &Places, name: Option<&LockKey>) -> Res
     }
 }
 
-/// An acquire of a place before it is awaited. See [`Semaphore::acquire`] and
+/// An acquire of a place before it is awaited. Await it to wait for a place and get a [`Lock`] that knows its
+/// [number](Lock::place), or [try once](AcquirePlace::try_once). See [`Semaphore::acquire`] and
 /// [`LockClient::acquire_one_of`](crate::LockClient::acquire_one_of) for errors, requests and cancel safety.
 #[must_use = "an acquire does nothing until it is awaited"]
-pub struct PlaceRequest<'a, Mode> {
+pub struct AcquirePlace<'a> {
     engine: &'a Arc<Engine>,
     places: Places,
     /// Of a semaphore.
     name: Option<LockKey>,
     observations: Vec<(LockKey, Observation)>,
-    request: AcquireRequest<'a, Mode>,
+    request: Acquire<'a>,
 }
 
-impl<'a, Mode> PlaceRequest<'a, Mode> {
+impl<'a> AcquirePlace<'a> {
     pub(crate) fn new(engine: &'a Arc<Engine>, places: Places, name: Option<LockKey>) -> Self {
-        let request = AcquireRequest::new(engine, places.key(0));
+        let request = Acquire::new(engine, places.key(0));
         Self { engine, places, name, observations: Vec::new(), request }
     }
 
@@ -256,13 +221,21 @@ impl<'a, Mode> PlaceRequest<'a, Mode> {
         }
     }
 
-    async fn acquire(
-        mut self,
-        wait: impl FnOnce(&AcquireRequest<'a, Mode>) -> Result<Duration, Error>,
-    ) -> Result<TryAcquiredPlace, Error> {
+    /// Tries once to acquire a place. A refusal is not an error: it returns all holders.
+    ///
+    /// # Errors
+    /// Returns the errors of [`acquire`](Semaphore::acquire), but `Held`.
+    ///
+    /// # Requests, IAM actions and cancel safety
+    /// They are those of [`acquire`](Semaphore::acquire), without waiting.
+    pub async fn try_once(self) -> Result<Tried<Lock, Vec<Blocked>>, Error> {
+        self.acquire(false).await
+    }
+
+    async fn acquire(mut self, waits: bool) -> Result<Tried<Lock, Vec<Blocked>>, Error> {
         check_places(self.engine, &self.places, self.name.as_ref())?;
         let of = self.name.clone().unwrap_or_else(|| self.places.key(0));
-        let (options, deadline) = self.request.prepared(wait)?;
+        let (options, deadline) = self.request.prepared(waits)?;
         let span = tracing::info_span!(
             "lock_acquire_one_of", name = %of, places = self.places.count(), owner = options.owner, token = Empty,
             attempts = Empty, waited_ms = Empty, outcome = Empty
@@ -275,14 +248,14 @@ impl<'a, Mode> PlaceRequest<'a, Mode> {
             Ok(AcquiredPlace::Granted { place, holding, data, renew_first }) => {
                 let lock = self.request.guarded(holding, data, renew_first, &span).await;
                 let place = Place { number: place, semaphore: self.name.clone() };
-                lock.map(|lock| TryAcquiredPlace::Granted(Lock { place: Some(place), ..lock }))
+                lock.map(|lock| Tried::Granted(Lock { place: Some(place), ..lock }))
             }
             Ok(AcquiredPlace::Full(holders)) => {
                 let blocked = |(place, seen): (usize, protocol::HolderSeen)| Blocked {
                     key: self.places.key(place),
                     held: seen.into(),
                 };
-                Ok(TryAcquiredPlace::Full(holders.into_iter().map(blocked).collect()))
+                Ok(Tried::Refused(holders.into_iter().map(blocked).collect()))
             }
             Err(FailedAcquire { failure, of: places }) => {
                 let keys: Vec<LockKey> = places.into_iter().map(|place| self.places.key(place)).collect();
@@ -291,15 +264,13 @@ impl<'a, Mode> PlaceRequest<'a, Mode> {
             }
         };
         match &ended {
-            Ok(TryAcquiredPlace::Granted(lock)) => report.granted("acquire", &of, lock.fencing_token()),
-            Ok(TryAcquiredPlace::Full(_)) => report.ended("acquire", &of, "held"),
+            Ok(Tried::Granted(lock)) => report.granted("acquire", &of, lock.fencing_token()),
+            Ok(Tried::Refused(_)) => report.ended("acquire", &of, "held"),
             Err(error) => report.failed("acquire", &of, error),
         }
         ended
     }
-}
 
-impl<Mode: super::acquire::NewHolder> PlaceRequest<'_, Mode> {
     /// Sets the owner that holds the place, as [`owner`](crate::Acquire::owner) does for a lock.
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.request = self.request.owner(owner);
@@ -312,15 +283,13 @@ impl<Mode: super::acquire::NewHolder> PlaceRequest<'_, Mode> {
         self
     }
 
-    /// Acquires the place that the same [`owner`](PlaceRequest::owner) holds already, if there is one. A retried task gets
+    /// Acquires the place that the same [`owner`](AcquirePlace::owner) holds already, if there is one. A retried task gets
     /// its own place again, and takes no second one. It reads all places first.
     pub fn reclaim_own(mut self) -> Self {
         self.request = self.request.reclaim_own();
         self
     }
-}
 
-impl AcquirePlace<'_> {
     /// Acquires a place, runs the work and releases the place, as [`with_lock`](crate::LockClient::with_lock) does with a
     /// lock.
     pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
@@ -328,39 +297,30 @@ impl AcquirePlace<'_> {
         F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
         E: From<Error>,
     {
-        run(self.await?, work).await
+        run(self.await?, true, work).await
     }
 }
 
-impl<'a> IntoFuture for PlaceRequest<'a, Waiting> {
+impl<'a> IntoFuture for AcquirePlace<'a> {
     type Output = Result<Lock, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             // Fails first if it cannot wait, before it checks the other settings.
-            self.request.wait()?;
+            self.request.terms.wait(&[&self.places.key(0)])?;
             let name = self.name.clone();
-            match self.acquire(AcquireRequest::wait).await? {
-                TryAcquiredPlace::Granted(lock) => Ok(lock),
-                TryAcquiredPlace::Full(blocked) => Err(Error::from_full(name.as_ref(), blocked)),
+            match self.acquire(true).await? {
+                Tried::Granted(lock) => Ok(lock),
+                Tried::Refused(blocked) => Err(Error::from_full(name.as_ref(), blocked)),
             }
         })
     }
 }
 
-impl<'a> IntoFuture for PlaceRequest<'a, Trying> {
-    type Output = Result<TryAcquiredPlace, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.acquire(|_| Ok(Duration::ZERO)))
-    }
-}
-
-impl<Mode> fmt::Debug for PlaceRequest<'_, Mode> {
+impl fmt::Debug for AcquirePlace<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlaceRequest")
+        f.debug_struct("AcquirePlace")
             .field("places", &self.places)
             .field("request", &self.request)
             .finish_non_exhaustive()

@@ -224,7 +224,7 @@ pub enum ReleaseOutcome {
 }
 
 /// The caller whose turn it is to acquire a lock that was released, while somebody in line [sleeps between its
-/// calls](crate::AcquireRequest::between_calls). Perhaps it is not asleep itself: whoever wakes others knows.
+/// calls](crate::Acquire::between_calls). Perhaps it is not asleep itself: whoever wakes others knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sleeper {
@@ -344,7 +344,7 @@ impl<Of> ReleaseRequest<Of> {
     }
 
     /// Releases the lock, and tells whom to wake: whoever is next in line, if somebody in line [sleeps between its
-    /// calls](crate::AcquireRequest::between_calls). The response shows it, so this costs no request. Repeat a release whose
+    /// calls](crate::Acquire::between_calls). The response shows it, so this costs no request. Repeat a release whose
     /// caller ended before it had woken anybody: it tells the same, as long as the lock is free.
     ///
     /// # Errors

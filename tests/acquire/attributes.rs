@@ -29,9 +29,9 @@ async fn a_row_has_the_attributes_of_its_grant_until_the_next_grant() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
-    let nightly = || locks.try_acquire("k").lease(LEASE).attribute("job", "nightly").attribute("shard", 5);
+    let nightly = || locks.acquire("k").lease(LEASE).attribute("job", "nightly").attribute("shard", 5);
 
-    let mut lock = granted(nightly()).await;
+    let mut lock = granted(nightly().try_once()).await;
     assert_eq!(process.take_operations(), ["UpdateItem"]);
     let row = table.row("k").unwrap();
     assert_eq!((&row["job"], &row["shard"]), (&json!({"S": "nightly"}), &json!({"N": "5"})));
@@ -49,21 +49,21 @@ async fn a_row_has_the_attributes_of_its_grant_until_the_next_grant() {
     process.take_sent();
 
     // Other values of the same names cost nothing.
-    let lock = granted(nightly().attribute("shard", "six")).await;
+    let lock = granted(nightly().attribute("shard", "six").try_once()).await;
     assert_eq!(process.take_operations(), ["UpdateItem"]);
     lock.release().await.unwrap();
     assert_eq!(shown(&locks).await, pairs([("job", "nightly".into()), ("shard", "six".into())]));
     process.take_sent();
 
     // Other names take one more write. A name that is given again stays.
-    let lock = granted(locks.try_acquire("k").lease(LEASE).attributes([("shard", 6), ("zone", 1)])).await;
+    let lock = granted(locks.acquire("k").lease(LEASE).attributes([("shard", 6), ("zone", 1)]).try_once()).await;
     assert_eq!(process.take_operations(), ["UpdateItem", "UpdateItem"]);
     lock.release().await.unwrap();
     assert_eq!(shown(&locks).await, pairs([("shard", 6.into()), ("zone", 1.into())]));
     assert_eq!(table.attribute("k", "job"), None);
     process.take_sent();
 
-    let lock = granted(locks.try_acquire("k").lease(LEASE).remove_data()).await;
+    let lock = granted(locks.acquire("k").lease(LEASE).remove_data().try_once()).await;
     assert_eq!(process.take_operations(), ["UpdateItem", "UpdateItem"]);
     assert_eq!(names(&table), PLAIN, "nothing is left of them");
     lock.release().await.unwrap();
@@ -89,10 +89,10 @@ async fn a_grant_that_is_told_to_keeps_the_attributes_of_the_last_one() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
-    granted(locks.try_acquire("k").lease(LEASE).attribute("job", "nightly")).await.release().await.unwrap();
+    granted(locks.acquire("k").lease(LEASE).attribute("job", "nightly").try_once()).await.release().await.unwrap();
     process.take_sent();
 
-    let lock = granted(locks.try_acquire("k").lease(LEASE).keep_attributes()).await;
+    let lock = granted(locks.acquire("k").lease(LEASE).keep_attributes().try_once()).await;
 
     assert_eq!(process.take_operations(), ["UpdateItem"]);
     assert_eq!(shown(&locks).await, pairs([("job", "nightly".into())]));
@@ -108,7 +108,7 @@ async fn the_attributes_of_a_dead_holder_are_replaced_with_its_grant() {
         let table = Table::new();
         let process = table.process();
         let locks = process.locks("dead");
-        let _ = granted(locks.try_acquire("k").lease(secs(1)).attribute("job", "nightly")).await.save();
+        let _ = granted(locks.acquire("k").lease(secs(1)).attribute("job", "nightly").try_once()).await.save();
         let builder = process.builder();
         let builder = if by_wall_clock { builder } else { builder.without_wall_clock_takeover() };
         let next = builder.build().unwrap();
@@ -132,12 +132,12 @@ async fn a_grant_whose_answer_was_lost_has_its_attributes_and_no_others() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
-    granted(locks.try_acquire("k").lease(LEASE).attribute("job", "nightly")).await.release().await.unwrap();
+    granted(locks.acquire("k").lease(LEASE).attribute("job", "nightly").try_once()).await.release().await.unwrap();
     process.take_sent();
     // The Claim is refused, and the answer to the Take is lost.
     process.next([Fault::None, Fault::AnswerLost]);
 
-    let lock = granted(locks.try_acquire("k").lease(LEASE).attribute("zone", "a")).await;
+    let lock = granted(locks.acquire("k").lease(LEASE).attribute("zone", "a").try_once()).await;
 
     assert_eq!(process.take_operations(), ["UpdateItem", "UpdateItem", "GetItem"]);
     assert_eq!(shown(&locks).await, pairs([("zone", "a".into())]));
@@ -150,7 +150,7 @@ async fn a_reclaim_keeps_the_attributes_unless_it_gives_others() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
-    let saved = granted(locks.try_acquire("k").lease(LEASE).attribute("job", "nightly")).await.save();
+    let saved = granted(locks.acquire("k").lease(LEASE).attribute("job", "nightly").try_once()).await.save();
     process.take_sent();
 
     let saved = locks.reclaim(saved).lease(LEASE).await.unwrap().save();
@@ -174,13 +174,13 @@ async fn a_refused_call_is_shown_the_attributes_of_the_holder_with_one_request()
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
-    let lock = granted(locks.try_acquire("k").lease(LEASE).attribute("job", "nightly")).await;
+    let lock = granted(locks.acquire("k").lease(LEASE).attribute("job", "nightly").try_once()).await;
     process.take_sent();
 
-    let tried = locks.try_acquire("k").lease(LEASE).attribute("zone", "a").await.unwrap();
+    let tried = locks.acquire("k").lease(LEASE).attribute("zone", "a").try_once().await.unwrap();
 
     assert_eq!(process.take_operations(), ["UpdateItem"]);
-    let held = tried.held().unwrap();
+    let held = tried.refused().unwrap();
     assert_eq!(held.attributes, pairs([("job", "nightly".into())]));
     assert!(
         !format!("{held:?} {:?}", locks.operator().peek("k").await).contains("nightly"),
@@ -217,7 +217,7 @@ async fn attributes_that_cannot_be_stored_are_refused_before_any_request() {
     let process = table.process();
     let builder = process.builder().key_attribute("pk").sort_key_attribute("sk").ttl_attribute("expiresAt");
     let locks = builder.build().unwrap();
-    let acquire = || locks.try_acquire(("k", "s")).lease(LEASE);
+    let acquire = || locks.acquire(("k", "s")).lease(LEASE);
     let reserved = ["pk", "sk", "expiresAt", "ownerName", "isReleased", "workflow", "attributeNames", "outcome"];
     let large = "x".repeat(400 * 1024 - 1000);
     let many = (0..21).map(|number| (format!("a{number}"), number));
@@ -235,7 +235,7 @@ async fn attributes_that_cannot_be_stored_are_refused_before_any_request() {
         (acquire().attribute("n", &large[..300_000]).data(&large[..110_000]), "at most 409600 bytes".to_owned()),
     ]);
     for (request, text) in refused {
-        let error = request.await.unwrap_err();
+        let error = request.try_once().await.unwrap_err();
         assert!(
             error.kind() == ErrorKind::InvalidRequest && error.to_string().contains(&text),
             "{error} does not say: {text}"
@@ -246,7 +246,7 @@ async fn attributes_that_cannot_be_stored_are_refused_before_any_request() {
     // The most that is allowed, on a row that has the most to remove.
     let twenty = |letter: char| (0..20).map(move |number| (format!("{}{number}", letter.to_string().repeat(250)), 1));
     for letter in ['a', 'b'] {
-        granted(acquire().attributes(twenty(letter))).await.release().await.unwrap();
+        granted(acquire().attributes(twenty(letter)).try_once()).await.release().await.unwrap();
     }
     assert_eq!(locks.operator().peek(("k", "s")).await.unwrap().unwrap().attributes.len(), 20);
     let key = json!({"pk": {"S": "k"}, "sk": {"S": "s"}});
@@ -273,7 +273,7 @@ async fn any_name_without_a_comma_can_be_written_and_removed() {
         ("data2", "data".into()),
     ]);
 
-    granted(locks.try_acquire("k").lease(LEASE).attributes(given.clone())).await.release().await.unwrap();
+    granted(locks.acquire("k").lease(LEASE).attributes(given.clone()).try_once()).await.release().await.unwrap();
 
     let row = table.row("k").unwrap();
     for (name, value) in &given {
@@ -305,7 +305,7 @@ async fn a_list_of_names_that_somebody_wrote_harms_neither_the_record_nor_the_ca
     lock.release().await.unwrap();
     table.set("k", json!({"attributeNames": {"S": "a,".repeat(21)}}));
     let row = table.row("k");
-    let error = locks.try_acquire("k").lease(LEASE).await.unwrap_err();
+    let error = locks.acquire("k").lease(LEASE).try_once().await.unwrap_err();
     assert_eq!(error.invalid_attribute(), Some("attributeNames"), "{error}");
     assert_eq!(table.row("k"), row);
 }

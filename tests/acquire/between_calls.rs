@@ -1,7 +1,7 @@
 //! Waiting in line between calls: the place is kept, and the release tells whose turn it is.
 
 use crate::LEASE;
-use lambda_lock::{AcquireRequest, ErrorKind, Held, Lock, LockClient, Observation, ReleaseOutcome, TryAcquired};
+use lambda_lock::{Acquire, ErrorKind, Held, Lock, LockClient, Observation, ReleaseOutcome, Tried};
 use lambda_lock_testkit::{Fault, Process, Table, acquired, granted, millis, secs};
 use serde_json::json;
 use std::time::Duration;
@@ -16,18 +16,18 @@ fn stage() -> (Table, [Process; 4]) {
 
 /// Asks for the lock, and takes a place in line.
 async fn asks(locks: &LockClient) -> Held {
-    refused(locks.try_acquire("k").lease(LEASE).between_calls().await.unwrap())
+    refused(locks.acquire("k").lease(LEASE).between_calls().try_once().await.unwrap())
 }
 
 /// Asks again with what the last refusal showed.
-async fn asks_again(locks: &LockClient, seen: &Observation) -> TryAcquired {
-    locks.try_acquire("k").lease(LEASE).between_calls().observation(seen.clone()).await.unwrap()
+async fn asks_again(locks: &LockClient, seen: &Observation) -> Tried<Lock> {
+    locks.acquire("k").lease(LEASE).between_calls().observation(seen.clone()).try_once().await.unwrap()
 }
 
-fn refused(tried: TryAcquired) -> Held {
+fn refused(tried: Tried<Lock>) -> Held {
     match tried {
-        TryAcquired::Granted(lock) => panic!("granted with token {}", lock.fencing_token()),
-        TryAcquired::Held(held) => held,
+        Tried::Granted(lock) => panic!("granted with token {}", lock.fencing_token()),
+        Tried::Refused(held) => held,
     }
 }
 
@@ -65,7 +65,7 @@ async fn a_place_in_line_is_one_write_more_and_is_brought_back_by_one_look() {
 async fn who_finds_the_lock_free_takes_no_place() {
     let (table, [one, ..]) = stage();
     for _ in 0..2 {
-        granted(one.locks("one").try_acquire("k").lease(LEASE).between_calls()).await.release().await.unwrap();
+        granted(one.locks("one").acquire("k").lease(LEASE).between_calls().try_once()).await.release().await.unwrap();
     }
     assert_eq!(table.attribute("k", "lastTicket"), None);
 }
@@ -153,7 +153,7 @@ async fn a_place_that_was_passed_is_given_up_while_the_lock_is_frozen() {
 async fn the_releases_of_a_workflow_and_of_several_locks_tell_it_too() {
     let (_, [holder, one, ..]) = stage();
     let (locks, sleeper) = (holder.locks("holder"), one.locks("one"));
-    let _ = granted(locks.try_acquire("k").lease(LEASE).workflow("arn")).await.save();
+    let _ = granted(locks.acquire("k").lease(LEASE).workflow("arn").try_once()).await.save();
     let held = asks(&sleeper).await;
     let (outcome, next) = locks.release_workflow("k", "arn").with_sleeper().await.unwrap();
     assert_eq!((outcome, next.unwrap().ticket), (ReleaseOutcome::Released, 1));
@@ -202,8 +202,8 @@ async fn a_sleeper_behind_one_that_does_not_come_is_granted_the_lock_at_its_next
         let lock = loop {
             looks += 1;
             match asks_again(&locks, &seen.observation).await {
-                TryAcquired::Granted(lock) => break lock,
-                TryAcquired::Held(held) => seen = held,
+                Tried::Granted(lock) => break lock,
+                Tried::Refused(held) => seen = held,
             }
             let pause = Duration::from_secs(seen.retry_after.as_millis().div_ceil(1000) as u64).max(secs(1));
             sleep(pause).await;
@@ -230,15 +230,15 @@ impl Asks {
         let tried = match self {
             Asks::InTurnForThreeSeconds => {
                 let acquire = locks.acquire("k").lease(LEASE).within(&budget).in_turn();
-                let acquired = seen.into_iter().fold(acquire, AcquireRequest::observation).await;
+                let acquired = seen.into_iter().fold(acquire, Acquire::observation).await;
                 return acquired.map_err(|error| error.held().unwrap().clone());
             }
-            Asks::BetweenCalls => locks.try_acquire("k").lease(LEASE).between_calls(),
-            Asks::Once => locks.try_acquire("k").lease(LEASE),
+            Asks::BetweenCalls => locks.acquire("k").lease(LEASE).between_calls(),
+            Asks::Once => locks.acquire("k").lease(LEASE),
         };
-        match seen.into_iter().fold(tried, AcquireRequest::observation).await.unwrap() {
-            TryAcquired::Granted(lock) => Ok(lock),
-            TryAcquired::Held(held) => Err(held),
+        match seen.into_iter().fold(tried, Acquire::observation).try_once().await.unwrap() {
+            Tried::Granted(lock) => Ok(lock),
+            Tried::Refused(held) => Err(held),
         }
     }
 }
@@ -256,7 +256,7 @@ async fn grants_out_of_turn_keep_the_lock_from_nobody_who_brings_what_it_has_see
             let out_of_turn = tokio::spawn(async move {
                 loop {
                     sleep(millis(every - 100)).await;
-                    let tried = other.locks("other").try_acquire("k").lease(LEASE).out_of_turn().await.unwrap();
+                    let tried = other.locks("other").acquire("k").lease(LEASE).out_of_turn().try_once().await.unwrap();
                     sleep(millis(100)).await;
                     if let Some(lock) = tried.granted() {
                         lock.release().await.unwrap();
@@ -311,8 +311,8 @@ async fn a_ticket_that_nobody_was_given_harms_nobody() {
         let came = Instant::now();
         let lock = loop {
             match asks_again(&locks, &seen).await {
-                TryAcquired::Granted(lock) => break lock,
-                TryAcquired::Held(held) => seen = held.observation,
+                Tried::Granted(lock) => break lock,
+                Tried::Refused(held) => seen = held.observation,
             }
             sleep(secs(1)).await;
         };
@@ -326,7 +326,7 @@ async fn a_ticket_that_nobody_was_given_harms_nobody() {
 async fn a_caller_of_an_earlier_version_is_given_no_ticket_and_reads_every_other_observation() {
     let (_, [holder, one, ..]) = stage();
     let _lock = acquired(&holder.locks("holder"), LEASE).await;
-    let plain = refused(one.locks("one").try_acquire("k").lease(LEASE).await.unwrap()).observation;
+    let plain = refused(one.locks("one").acquire("k").lease(LEASE).try_once().await.unwrap()).observation;
     let json = serde_json::to_value(&plain).unwrap();
     assert_eq!(json.as_object().unwrap().keys().collect::<Vec<_>>(), ["leaseMillis", "unchangedForMillis", "version"]);
     let with_place = asks(&one.locks("one")).await.observation;
@@ -340,7 +340,7 @@ async fn the_keys_of_wake_items_are_no_locks() {
     let table = Table::new();
     let locks = table.process().locks("me");
     for locks in [&locks, &locks.prefixed("blue/").unwrap()] {
-        let error = locks.try_acquire("wake/k/1").lease(LEASE).await.unwrap_err();
+        let error = locks.acquire("wake/k/1").lease(LEASE).try_once().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     }
     assert!(locks.prefixed("wake/").is_err() && locks.prefixed("wake/blue/").is_err());
@@ -352,7 +352,7 @@ async fn the_keys_of_wake_items_are_no_locks() {
 async fn a_release_that_finds_the_lock_free_tells_whose_turn_it_is_too() {
     let (_, [holder, one, ..]) = stage();
     let locks = holder.locks("holder");
-    let grant = async || locks.try_acquire("k").lease(LEASE).owner("me").await.unwrap().granted().unwrap();
+    let grant = async || locks.acquire("k").lease(LEASE).owner("me").try_once().await.unwrap().granted().unwrap();
     let first = grant().await.save();
     locks.release(first.clone()).await.unwrap();
     let second = grant().await;
@@ -369,6 +369,6 @@ async fn who_acquires_out_of_turn_brings_no_ticket() {
     let _lock = acquired(&holder.locks("holder"), LEASE).await;
     let locks = one.locks("one");
     let seen = asks(&locks).await.observation;
-    let again = locks.try_acquire("k").lease(LEASE).out_of_turn().observation(seen).await.unwrap();
+    let again = locks.acquire("k").lease(LEASE).out_of_turn().observation(seen).try_once().await.unwrap();
     assert_eq!(refused(again).observation.ticket(), None);
 }

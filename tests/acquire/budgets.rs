@@ -144,7 +144,7 @@ async fn a_spent_budget_is_refused_without_a_request() {
 
     for error in [
         process.locks("me").acquire("k").within(&budget).await.unwrap_err(),
-        process.locks("me").try_acquire("k").within(&budget).await.unwrap_err(),
+        process.locks("me").acquire("k").within(&budget).try_once().await.unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::OutOfTime, "{error}");
     }
@@ -159,7 +159,7 @@ async fn no_request_is_waited_for_much_longer_than_the_time_of_its_call() {
     process.next(vec![Fault::BlackHole; 10]);
     let started = Instant::now();
 
-    let error = locks.try_acquire("k").within(&budget).await.unwrap_err();
+    let error = locks.acquire("k").within(&budget).try_once().await.unwrap_err();
 
     assert!(error.is_unknown(), "{error}");
     // The clean-up and the request before it have 250 ms each.

@@ -132,13 +132,13 @@ async fn whoever_comes_after_all_have_given_up_passes_nobody_who_has_just_joined
     // Its Claim shows that the first one has left. Its Take is late.
     other.next([Fault::None, Fault::Slow(millis(50))]);
     let locks = other.locks("other");
-    let tried = tokio::spawn(async move { locks.try_acquire("k").lease(LEASE).await });
+    let tried = tokio::spawn(async move { locks.acquire("k").lease(LEASE).try_once().await });
     sleep(millis(20)).await;
     table.set("k", json!({"lastTicket": {"N": "2"}}));
 
     let tried = tried.await.unwrap().unwrap();
 
-    assert!(tried.held().is_some_and(|held| held.left_to_line && held.waiting == 1), "{tried:?}");
+    assert!(tried.refused().is_some_and(|held| held.left_to_line && held.waiting == 1), "{tried:?}");
     assert_eq!((tickets(&table), left(&table)), ((2, 0), vec![1]));
 }
 

@@ -63,9 +63,9 @@ async fn a_refusal_names_the_holder_and_the_end_of_its_lease() {
     let lock = acquired(&one.locks("one"), LEASE).await;
     sleep(secs(5)).await;
 
-    let refused = two.locks("two").try_acquire("k").lease(LEASE).await.unwrap();
+    let refused = two.locks("two").acquire("k").lease(LEASE).try_once().await.unwrap();
 
-    let held = refused.held().unwrap();
+    let held = refused.refused().unwrap();
     assert!(held.holder.starts_with("one/"), "{held:?}");
     assert_eq!(held.lease_ends_at, lock.lease_ends_at());
     // After two round trips fifteen seconds of the lease are left. The clock skew of two seconds is added.
@@ -79,19 +79,19 @@ async fn a_retried_task_gets_its_own_lock_again_with_a_larger_token() {
     let table = Table::new();
     let (first_run, retry) = (table.process(), table.process());
     let owner = "execution-1";
-    let mut first = granted(first_run.locks("1").try_acquire("k").lease(LEASE).owner(owner)).await;
+    let mut first = granted(first_run.locks("1").acquire("k").lease(LEASE).owner(owner).try_once()).await;
 
-    let refused = retry.locks("2").try_acquire("k").lease(LEASE).owner(owner).await.unwrap();
+    let refused = retry.locks("2").acquire("k").lease(LEASE).owner(owner).try_once().await.unwrap();
     assert!(refused.granted().is_none(), "only if asked for");
 
     retry.take_sent();
-    let again = granted(retry.locks("2").try_acquire("k").lease(LEASE).owner(owner).reclaim_own()).await;
+    let again = granted(retry.locks("2").acquire("k").lease(LEASE).owner(owner).reclaim_own().try_once()).await;
     assert_eq!(retry.take_operations(), ["UpdateItem", "UpdateItem"]);
     assert_eq!(again.fencing_token(), first.fencing_token() + 1);
     assert!(first.checkpoint().await.unwrap_err().is_lost());
 
-    let other = retry.locks("3").try_acquire("k").lease(LEASE).owner("execution-2").reclaim_own().await.unwrap();
-    assert_eq!(other.held().unwrap().holder, owner);
+    let other = retry.locks("3").acquire("k").lease(LEASE).owner("execution-2").reclaim_own().try_once().await.unwrap();
+    assert_eq!(other.refused().unwrap().holder, owner);
     again.release().await.unwrap();
 }
 
@@ -101,7 +101,18 @@ async fn the_same_owner_text_on_a_peers_row_is_another_holder() {
     table.put_java_row("k", "v1", LEASE);
     let locks = table.process().locks("a-java-host");
 
-    assert!(locks.try_acquire("k").lease(LEASE).owner("a-java-host").reclaim_own().await.unwrap().granted().is_none());
+    assert!(
+        locks
+            .acquire("k")
+            .lease(LEASE)
+            .owner("a-java-host")
+            .reclaim_own()
+            .try_once()
+            .await
+            .unwrap()
+            .granted()
+            .is_none()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,12 +120,12 @@ async fn composite_keys_do_not_collide() {
     let table = Table::with_keys(&["pk", "sk"]);
     let process = table.process();
     let locks = process.builder().key_attribute("pk").sort_key_attribute("sk").owner("me").build().unwrap();
-    let one = granted(locks.try_acquire(("a", "bc")).lease(LEASE)).await;
+    let one = granted(locks.acquire(("a", "bc")).lease(LEASE).try_once()).await;
 
-    let two = granted(locks.try_acquire(("ab", "c")).lease(LEASE)).await;
+    let two = granted(locks.acquire(("ab", "c")).lease(LEASE).try_once()).await;
 
     assert_eq!(one.key(), &LockKey::from(("a", "bc")));
-    assert!(locks.try_acquire(("a", "bc")).lease(LEASE).await.unwrap().granted().is_none());
+    assert!(locks.acquire(("a", "bc")).lease(LEASE).try_once().await.unwrap().granted().is_none());
     one.release().await.unwrap();
     two.release().await.unwrap();
 }
@@ -123,7 +134,7 @@ async fn composite_keys_do_not_collide() {
 async fn the_row_names_a_workflow_only_while_it_holds_the_lock() {
     let table = Table::new();
     let locks = table.process().locks("me");
-    let mut lock = granted(locks.try_acquire("k").lease(LEASE).workflow("arn:1")).await;
+    let mut lock = granted(locks.acquire("k").lease(LEASE).workflow("arn:1").try_once()).await;
 
     lock.checkpoint().await.unwrap();
     assert_eq!(table.attribute("k", "workflow").as_deref(), Some("arn:1"));
@@ -131,7 +142,7 @@ async fn the_row_names_a_workflow_only_while_it_holds_the_lock() {
     assert_eq!(table.attribute("k", "workflow"), None);
 
     // The workflow of a dead holder is removed when another caller takes the lock over.
-    let dead = granted(locks.try_acquire("k").lease(LEASE).workflow("arn:2")).await;
+    let dead = granted(locks.acquire("k").lease(LEASE).workflow("arn:2").try_once()).await;
     let _ = dead.save();
     sleep(secs(23)).await;
 

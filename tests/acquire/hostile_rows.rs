@@ -15,7 +15,7 @@ async fn an_error_about_a_row_quotes_little_of_it() {
         "recordVersionNumber": {"S": long},
     }));
 
-    let error = table.process().locks("me").try_acquire("k").lease(LEASE).await.unwrap_err();
+    let error = table.process().locks("me").acquire("k").lease(LEASE).try_once().await.unwrap_err();
 
     assert!(error.to_string().len() < 1_000, "{} bytes", error.to_string().len());
     assert!(error.to_string().contains("100000 bytes"), "{error}");

@@ -173,9 +173,9 @@ async fn a_try_leaves_a_free_lock_to_those_in_line() {
     // The waiter is on its way to its next look.
     lock.release().await.unwrap();
 
-    let tried = other.locks("other").try_acquire("k").lease(LEASE).await.unwrap();
+    let tried = other.locks("other").acquire("k").lease(LEASE).try_once().await.unwrap();
 
-    let held = tried.held().expect("it is refused");
+    let held = tried.refused().expect("it is refused");
     assert_eq!((held.waiting, held.observation.ticket(), tickets(&table)), (1, None, (1, 0)));
     assert!(held.retry_after <= DESERTED + millis(1), "{:?}", held.retry_after);
     takes_its_turn(waiter).await;
@@ -211,12 +211,12 @@ async fn a_ticket_that_nobody_comes_for_keeps_those_who_try_from_the_lock_once_a
     sleep(secs(1)).await;
     waiter.abort();
     lock.release().await.unwrap();
-    let tries = async || other.locks("other").try_acquire("k").lease(LEASE).await.unwrap();
+    let tries = async || other.locks("other").acquire("k").lease(LEASE).try_once().await.unwrap();
 
     for pause in [Duration::ZERO, DESERTED - millis(100)] {
         sleep(pause).await;
         let refused = tries().await;
-        assert!(refused.held().is_some_and(|held| held.waiting == 1), "{refused:?}");
+        assert!(refused.refused().is_some_and(|held| held.waiting == 1), "{refused:?}");
     }
     sleep(millis(200)).await;
     let lock = tries().await.granted().unwrap();
@@ -256,7 +256,7 @@ async fn who_acquires_out_of_turn_does_not_look_at_the_line() {
     let waiter = in_line(&one);
     sleep(secs(1)).await;
     lock.release().await.unwrap();
-    let passes = granted(other.locks("other").try_acquire("k").lease(LEASE).out_of_turn()).await;
+    let passes = granted(other.locks("other").acquire("k").lease(LEASE).out_of_turn().try_once()).await;
     assert_eq!(tickets(&table), (1, 0));
     passes.release().await.unwrap();
     assert_eq!(tickets(&table), (1, 0), "it knows nothing of those in line, so they are still in it");
@@ -267,7 +267,7 @@ async fn who_acquires_out_of_turn_does_not_look_at_the_line() {
 async fn a_holder_reclaims_its_own_lock_whoever_is_in_line() {
     let (_table, [holder, one, ..]) = stage();
     let locks = holder.locks("holder");
-    let task = || locks.try_acquire("k").lease(LEASE).owner("task").reclaim_own();
+    let task = || locks.acquire("k").lease(LEASE).owner("task").reclaim_own().try_once();
     let first = granted(task()).await;
     let waiter = in_line(&one);
     sleep(secs(1)).await;
@@ -285,7 +285,7 @@ async fn a_dead_holder_is_taken_over_by_the_first_in_line() {
     for by_wall_clock in [true, false] {
         let _case = case(format!("by wall clock: {by_wall_clock}"));
         let (table, [holder, one, two, other, _]) = stage();
-        let _ = granted(holder.locks("dead").try_acquire("k").lease(secs(3))).await.save();
+        let _ = granted(holder.locks("dead").acquire("k").lease(secs(3)).try_once()).await.save();
         let in_line = |process: &Process, name: &'static str| {
             let builder = process.builder().owner(name);
             let builder = if by_wall_clock { builder } else { builder.without_wall_clock_takeover() };
@@ -296,8 +296,8 @@ async fn a_dead_holder_is_taken_over_by_the_first_in_line() {
         sleep(millis(100)).await;
         let second = in_line(&two, "second");
         let lock = turn(first).await;
-        let newcomer = other.locks("other").try_acquire("k").lease(LEASE).await.unwrap();
-        assert!(newcomer.held().is_some_and(|held| held.waiting == 1), "{newcomer:?}");
+        let newcomer = other.locks("other").acquire("k").lease(LEASE).try_once().await.unwrap();
+        assert!(newcomer.refused().is_some_and(|held| held.waiting == 1), "{newcomer:?}");
         assert_eq!(tickets(&table), (2, 1));
         lock.release().await.unwrap();
         takes_its_turn(second).await;
@@ -361,7 +361,7 @@ async fn impossible_lines_delay_callers_and_keep_nobody_from_the_lock() {
             let what = left.to_string().chars().take(60).collect::<String>();
             let _case = case(format!("{last}, {served:?}, {what}, released: {released}"));
             let (table, [holder, one, ..]) = stage();
-            let _ = granted(holder.locks("dead").try_acquire("k").lease(secs(1))).await.save();
+            let _ = granted(holder.locks("dead").acquire("k").lease(secs(1)).try_once()).await.save();
             table.set("k", json!({"lastTicket": {"N": last}}));
             if let Some(served) = served {
                 table.set("k", json!({"servedTicket": {"N": served}}));
@@ -598,9 +598,9 @@ async fn a_free_lock_that_is_left_to_the_line_is_not_said_to_be_held_by_who_held
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
-    let lock = granted(locks.try_acquire("k").owner("task").lease(secs(20))).await;
-    let gone = table.process().locks("gone").try_acquire("k").lease(secs(5)).between_calls().await.unwrap();
-    assert!(gone.held().is_some_and(|held| !held.left_to_line), "the lock is held");
+    let lock = granted(locks.acquire("k").owner("task").lease(secs(20)).try_once()).await;
+    let gone = table.process().locks("gone").acquire("k").lease(secs(5)).between_calls().try_once().await.unwrap();
+    assert!(gone.refused().is_some_and(|held| !held.left_to_line), "the lock is held");
     lock.release().await.unwrap();
 
     let budget = process.budget(millis(300)).reserve(secs(0));
@@ -612,9 +612,9 @@ async fn a_free_lock_that_is_left_to_the_line_is_not_said_to_be_held_by_who_held
     assert!(error.to_string().contains("the lock k is held by nobody, and left to the callers"), "{error}");
 
     // A dead holder's lock is nobody's either.
-    let _dead = locks.try_acquire("d").owner("task").lease(secs(5)).await.unwrap();
-    let _ = table.process().locks("gone").try_acquire("d").lease(secs(5)).between_calls().await.unwrap();
+    let _dead = locks.acquire("d").owner("task").lease(secs(5)).try_once().await.unwrap();
+    let _ = table.process().locks("gone").acquire("d").lease(secs(5)).between_calls().try_once().await.unwrap();
     sleep(millis(7_100)).await;
-    let refused = locks.try_acquire("d").lease(secs(5)).await.unwrap();
-    assert!(refused.held().unwrap().left_to_line);
+    let refused = locks.acquire("d").lease(secs(5)).try_once().await.unwrap();
+    assert!(refused.refused().unwrap().left_to_line);
 }

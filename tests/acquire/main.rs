@@ -16,7 +16,7 @@ mod takeover;
 mod waiting;
 mod wrong_clocks;
 
-use lambda_lock::{LockClient, Observation, TryAcquired};
+use lambda_lock::{LockClient, Observation, Tried};
 use lambda_lock_testkit::{acquired, secs};
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ async fn die_holding(locks: &LockClient, lease: Duration) -> u64 {
 }
 
 async fn refused(locks: &LockClient) -> Observation {
-    match locks.try_acquire("k").lease(LEASE).await.unwrap() {
-        TryAcquired::Granted(_) => panic!("granted"),
-        TryAcquired::Held(held) => held.observation,
+    match locks.acquire("k").lease(LEASE).try_once().await.unwrap() {
+        Tried::Granted(_) => panic!("granted"),
+        Tried::Refused(held) => held.observation,
     }
 }

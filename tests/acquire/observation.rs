@@ -1,18 +1,18 @@
 //! Takeover by observation: the holder is dead when its version was unchanged for a whole lease.
 
 use crate::{LEASE, refused};
-use lambda_lock::{LockClient, Observation, TryAcquired};
+use lambda_lock::{LockClient, Observation, Tried};
 use lambda_lock_testkit::{ROUND_TRIP, Table, case, millis, secs};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 async fn is_granted(locks: &LockClient, seen: Observation) -> bool {
-    match locks.try_acquire("k").lease(LEASE).observation(seen).await.unwrap() {
-        TryAcquired::Granted(lock) => {
+    match locks.acquire("k").lease(LEASE).observation(seen).try_once().await.unwrap() {
+        Tried::Granted(lock) => {
             let _ = lock.save();
             true
         }
-        TryAcquired::Held(_) => false,
+        Tried::Refused(_) => false,
     }
 }
 

@@ -35,7 +35,7 @@ async fn a_row_that_is_no_lock_record_is_reported_and_never_overwritten() {
         let locks = process.locks("me");
 
         let errors = [
-            locks.try_acquire("k").lease(LEASE).await.map(drop).unwrap_err(),
+            locks.acquire("k").lease(LEASE).try_once().await.map(drop).unwrap_err(),
             locks.acquire("k").within(&process.budget(secs(60))).await.map(drop).unwrap_err(),
             locks.operator().peek("k").await.map(drop).unwrap_err(),
             locks.release_workflow("k", "arn").await.map(drop).unwrap_err(),
@@ -60,7 +60,7 @@ async fn a_free_row_of_ours_whose_token_is_no_number_is_an_invalid_record() {
     sleep(secs(1)).await;
     process.take_sent();
 
-    let error = locks.try_acquire("k").lease(LEASE).await.unwrap_err();
+    let error = locks.acquire("k").lease(LEASE).try_once().await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::InvalidRecord, "{error}");
     assert!(error.to_string().contains("fencingToken"), "{error}");
@@ -156,7 +156,7 @@ async fn a_peek_shows_the_holder_and_when_its_lease_began_and_ends() {
     assert_eq!(locks.operator().peek("k").await.unwrap(), None);
 
     let now = std::time::UNIX_EPOCH + millis(process.clock.wall_millis());
-    let lock = granted(locks.try_acquire("k").lease(LEASE).workflow("arn").data("d")).await;
+    let lock = granted(locks.acquire("k").lease(LEASE).workflow("arn").data("d").try_once()).await;
     sleep(secs(3)).await;
     process.take_sent();
 

@@ -13,7 +13,7 @@ async fn processes_of_one_snapshot_have_different_default_owners_and_grants() {
     one.clock.reseed();
     other.clock.reseed();
 
-    let [first, second] = clients.each_ref().map(|locks| locks.try_acquire("k").lease(LEASE));
+    let [first, second] = clients.each_ref().map(|locks| locks.acquire("k").lease(LEASE).try_once());
     let first = first.await.unwrap().granted().unwrap();
     let (owner, version) = (first.owner().to_owned(), table.attribute("k", "recordVersionNumber").unwrap());
     first.release().await.unwrap();
@@ -33,7 +33,7 @@ async fn the_default_owner_of_a_client_stays_the_same() {
 
     let mut names = Vec::new();
     for key in ["a", "b"] {
-        let lock = locks.clone().try_acquire(key).lease(LEASE).await.unwrap().granted().unwrap();
+        let lock = locks.clone().acquire(key).lease(LEASE).try_once().await.unwrap().granted().unwrap();
         names.push(lock.owner().split_once('/').unwrap().0.to_owned());
         lock.release().await.unwrap();
     }

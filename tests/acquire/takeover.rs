@@ -23,7 +23,7 @@ async fn a_dead_holder_of_ours_is_taken_over_in_one_request_after_its_end_and_th
     let early = table.process();
     early.set_latency(Duration::ZERO);
 
-    let tried = early.locks("early").try_acquire("k").lease(LEASE).await.unwrap();
+    let tried = early.locks("early").acquire("k").lease(LEASE).try_once().await.unwrap();
     assert!(tried.granted().is_none(), "not one millisecond early");
 
     sleep(millis(1)).await;
@@ -67,7 +67,7 @@ async fn without_wall_clock_takeover_a_dead_holder_of_ours_must_be_observed_too(
     sleep(secs(1000)).await;
     let locks = without_wall_clock(&two);
 
-    assert!(locks.try_acquire("k").lease(LEASE).await.unwrap().granted().is_none());
+    assert!(locks.acquire("k").lease(LEASE).try_once().await.unwrap().granted().is_none());
 
     let started = Instant::now();
     let lock = locks.acquire("k").within(&two.budget(secs(60))).await.unwrap();
@@ -83,5 +83,5 @@ async fn a_peers_lock_is_left_alone_whatever_stale_attributes_of_ours_it_carries
     table.set("k", json!({"leaseEndsAt": {"N": "5"}, "fencingToken": {"N": "7"}}));
     let locks = table.process().locks("two");
 
-    assert!(locks.try_acquire("k").lease(LEASE).await.unwrap().granted().is_none());
+    assert!(locks.acquire("k").lease(LEASE).try_once().await.unwrap().granted().is_none());
 }

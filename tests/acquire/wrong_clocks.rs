@@ -28,8 +28,8 @@ async fn a_wall_clock_that_the_server_contradicts_is_not_used_against_others() {
         locks.operator().peek("another").await.unwrap();
     }
 
-    let refused = locks.try_acquire("k").lease(LEASE).await.unwrap();
-    assert!(refused.held().is_some(), "a clock that is a minute off must not kill a living holder");
+    let refused = locks.acquire("k").lease(LEASE).try_once().await.unwrap();
+    assert!(refused.refused().is_some(), "a clock that is a minute off must not kill a living holder");
 
     lock.checkpoint().await.unwrap();
     lock.release().await.unwrap();
@@ -55,7 +55,7 @@ async fn a_clock_that_is_wrong_again_takes_no_lock_over() {
         contradicted(&two, &locks, 60_000).await;
         two.clock.jump_wall(again);
 
-        let tried = locks.try_acquire("k").lease(LEASE).await.unwrap();
+        let tried = locks.acquire("k").lease(LEASE).try_once().await.unwrap();
         assert!(tried.granted().is_none(), "by its first request");
 
         two.clock.jump_wall(again);
@@ -93,7 +93,7 @@ mod a_corrected_clock_takes_over_no_living_holder_whatever_was_written_before {
         two.set_date_offset(None);
         let locks = two.locks("two");
         two.clock.jump_wall(60_000);
-        let other = granted(locks.try_acquire("another").workflow("arn:1").lease(LEASE)).await;
+        let other = granted(locks.acquire("another").workflow("arn:1").lease(LEASE).try_once()).await;
         match given_back {
             "release" => drop(other.release().await.unwrap()),
             "commit and release" => other.commit_and_release([]).await.unwrap(),
@@ -104,7 +104,7 @@ mod a_corrected_clock_takes_over_no_living_holder_whatever_was_written_before {
         }
         two.clock.jump_wall(-60_000);
 
-        let tried = locks.try_acquire("k").lease(LEASE).await.unwrap();
+        let tried = locks.acquire("k").lease(LEASE).try_once().await.unwrap();
         assert!(tried.granted().is_none());
         assert!(locks.acquire("k").within(&two.budget(secs(5))).await.unwrap_err().is_held());
 
@@ -112,7 +112,7 @@ mod a_corrected_clock_takes_over_no_living_holder_whatever_was_written_before {
         // What it writes afterwards is right too.
         let now = two.clock.wall_millis();
 
-        let third = granted(locks.try_acquire("third").lease(LEASE)).await;
+        let third = granted(locks.acquire("third").lease(LEASE).try_once()).await;
         let ends = table.number("third", "leaseEndsAt");
         assert!((now + 20_000..=now + 20_020).contains(&ends), "{ends} at {now}");
         third.release().await.unwrap();
@@ -136,7 +136,7 @@ async fn after_a_small_correction_of_the_clock_a_lease_ends_at_the_right_time() 
         process.clock.jump_wall(-ahead);
         let now = process.clock.wall_millis();
 
-        let lock = granted(locks.try_acquire("another").lease(LEASE)).await;
+        let lock = granted(locks.acquire("another").lease(LEASE).try_once()).await;
 
         let ends = table.number("another", "leaseEndsAt");
         assert!((now + 20_000..=now + 20_020).contains(&ends), "{ends} at {now}");
@@ -167,7 +167,7 @@ async fn a_slow_answer_does_not_make_the_clock_look_wrong() {
             }
             two.take_sent();
 
-            let lock = locks.try_acquire("k").lease(LEASE).await.unwrap().granted();
+            let lock = locks.acquire("k").lease(LEASE).try_once().await.unwrap().granted();
 
             assert!(lock.is_some(), "the dead are taken over by the wall clock as before");
             assert_eq!(two.take_operations(), ["UpdateItem"]);
@@ -194,7 +194,7 @@ async fn wrong_dates_do_not_make_a_living_holder_look_dead() {
             let lock = acquired(&locks, LEASE).await;
             assert_eq!(one.take_operations(), ["UpdateItem"], "its end is right from its first write on");
 
-            let tried = two.locks("two").try_acquire("k").lease(LEASE).await.unwrap();
+            let tried = two.locks("two").acquire("k").lease(LEASE).try_once().await.unwrap();
             assert!(tried.granted().is_none(), "granted to two holders");
             assert!(!lock.remaining().is_zero());
             let ends = table.number("k", "leaseEndsAt");
@@ -276,7 +276,7 @@ mod a_lease_written_by_a_clock_that_is_behind_is_renewed_before_anybody_relies_o
     async fn nobody_takes(table: &Table, right: &Process) {
         assert!(table.number("k", "leaseEndsAt") >= right.clock.wall_millis() + 19_900);
         sleep(secs(1)).await;
-        let tried = right.locks("right").try_acquire("k").lease(LEASE).await.unwrap();
+        let tried = right.locks("right").acquire("k").lease(LEASE).try_once().await.unwrap();
         assert!(tried.granted().is_none(), "granted to two holders");
     }
 
@@ -286,13 +286,13 @@ mod a_lease_written_by_a_clock_that_is_behind_is_renewed_before_anybody_relies_o
         let (behind, right) = processes(&table);
         let locks = behind.locks("behind");
 
-        let lock = granted(locks.try_acquire("k").lease(LEASE)).await;
+        let lock = granted(locks.acquire("k").lease(LEASE).try_once()).await;
 
         assert_eq!(behind.take_operations(), ["UpdateItem", "UpdateItem"], "granted, and renewed");
         nobody_takes(&table, &right).await;
         assert!(!lock.remaining().is_zero());
         lock.release().await.unwrap();
-        granted(locks.try_acquire("k").lease(LEASE)).await.release().await.unwrap();
+        granted(locks.acquire("k").lease(LEASE).try_once()).await.release().await.unwrap();
         assert_eq!(behind.take_operations().len(), 3, "later grants are right from their first write on");
     }
 
@@ -358,9 +358,9 @@ mod a_lease_written_by_a_clock_that_is_behind_is_renewed_before_anybody_relies_o
         behind.next([Fault::None, Fault::SlowBothWays(millis(500), millis(0))]);
         let (late, early) = (behind.locks("behind"), right.locks("right"));
 
-        let (refused, taken) = tokio::join!(async { late.try_acquire("k").lease(LEASE).await }, async {
+        let (refused, taken) = tokio::join!(async { late.acquire("k").lease(LEASE).try_once().await }, async {
             sleep(millis(300)).await;
-            granted(early.try_acquire("k").lease(LEASE)).await
+            granted(early.acquire("k").lease(LEASE).try_once()).await
         });
 
         assert!(refused.unwrap_err().is_unknown());
@@ -380,11 +380,11 @@ async fn a_guard_ends_before_others_take_over_however_far_its_clock_is_behind_an
             behind.clock.jump_wall(-behind_ms);
             let locks = behind.builder().owner("behind").request_timeout(secs(30)).build().unwrap();
             behind.next([Fault::SlowBothWays(secs(there), secs(back))]);
-            let lock = granted(locks.try_acquire("k").lease(LEASE)).await;
+            let lock = granted(locks.acquire("k").lease(LEASE).try_once()).await;
             let others = right.locks("right");
 
             while !lock.remaining().is_zero() {
-                let tried = others.try_acquire("k").lease(LEASE).await.unwrap();
+                let tried = others.acquire("k").lease(LEASE).try_once().await.unwrap();
                 assert!(tried.granted().is_none(), "granted to two holders, {:?} left", lock.remaining());
                 sleep(millis(400)).await;
             }
@@ -411,7 +411,7 @@ async fn a_refusal_that_shows_a_clock_wrong_by_minutes_is_followed_by_one_more_r
             process.clock.jump_wall(wrong_by);
             process.next(vec![Fault::error(code); refusals]);
 
-            let tried = process.locks("me").try_acquire("k").lease(LEASE).await;
+            let tried = process.locks("me").acquire("k").lease(LEASE).try_once().await;
 
             assert_eq!(process.take_operations().len(), requests);
             assert_eq!(tried.is_ok(), is_granted);

@@ -93,7 +93,7 @@ async fn a_commit_that_was_applied_before_the_lock_was_lost_does_not_make_the_gu
     let table = table();
     let process = table.process();
     let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
-    let acquire = locks.try_acquire("k").lease(millis(2_100)).within(&budget);
+    let acquire = locks.acquire("k").lease(millis(2_100)).within(&budget).try_once();
     let mut lock = granted(acquire).await;
     lock.commit([created("o-1")]).await.unwrap();
     // As above, the first copy is applied after the second one was refused. No renewal arrives before the lease
@@ -169,7 +169,7 @@ async fn a_commit_may_write_another_row_of_the_same_partition() {
     let table = Table::with_keys(&["pk", "sk"]);
     let process = table.process();
     let locks = process.builder().key_attribute("pk").sort_key_attribute("sk").build().unwrap();
-    let mut lock = granted(locks.try_acquire(("a", "1")).lease(LEASE)).await;
+    let mut lock = granted(locks.acquire(("a", "1")).lease(LEASE).try_once()).await;
     let row = |sort_key: &str| {
         let put = Put::builder().table_name("locks").item("pk", AttributeValue::S("a".to_owned()));
         let put = put.item("sk", AttributeValue::S(sort_key.to_owned())).build().unwrap();

@@ -1,7 +1,7 @@
 //! DynamoDB is not done with a transaction: a retry five seconds after the first request makes it recover the transaction.
 
 use crate::{LEASE, applied, content, counted, lock_within, table};
-use lambda_lock::{CommitOutcome, Lock, TryAcquiredAll};
+use lambda_lock::{CommitOutcome, Lock, Tried};
 use lambda_lock_testkit::{Fault, Process, Sent, acquired, case, millis, secs};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -90,7 +90,8 @@ async fn whatever_request_meets_the_transaction_waits_until_dynamodb_is_done_wit
     for request in ["UpdateItem", "a grant of a set", "a commit"] {
         let _case = case(request);
         let table = table();
-        let other = table.process().locks("other").try_acquire("j").lease(LEASE).await.unwrap().granted().unwrap();
+        let other =
+            table.process().locks("other").acquire("j").lease(LEASE).try_once().await.unwrap().granted().unwrap();
         let mut lock = lock_in_limbo(&table.process(), None).await;
         timeout(millis(100), lock.commit([counted("o-1")])).await.unwrap_err();
 
@@ -102,8 +103,8 @@ async fn whatever_request_meets_the_transaction_waits_until_dynamodb_is_done_wit
                 acquired(&table.process().locks("third"), LEASE).await.release().await.unwrap();
             }
             "a grant of a set" => {
-                let set = table.process().locks("third").try_acquire_all(["k", "l"]).lease(LEASE).await.unwrap();
-                assert!(matches!(set, TryAcquiredAll::Blocked(_)), "{set:?}");
+                let set = table.process().locks("third").acquire_all(["k", "l"]).lease(LEASE).try_once().await.unwrap();
+                assert!(matches!(set, Tried::Refused(_)), "{set:?}");
             }
             _ => {
                 let mut other = other;

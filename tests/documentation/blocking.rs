@@ -1,6 +1,6 @@
 //! How long a killed function blocks others.
 
-use lambda_lock::TryAcquired;
+use lambda_lock::Tried;
 use lambda_lock_testkit::{Table, case, millis, secs};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -20,12 +20,12 @@ async fn a_function_killed_at_its_deadline_blocks_others_for_three_seconds_and_a
         sleep_until(deadline).await;
         std::mem::forget(lock);
         // Each try is a new caller. It has observed nothing, so it decides by the end of the lease alone.
-        let next_one = async || next.locks("next").try_acquire("k").lease(secs(20)).await.unwrap();
+        let next_one = async || next.locks("next").acquire("k").lease(secs(20)).try_once().await.unwrap();
 
         let granted = loop {
             match next_one().await {
-                TryAcquired::Granted(lock) => break lock,
-                TryAcquired::Held(_) => sleep(millis(50)).await,
+                Tried::Granted(lock) => break lock,
+                Tried::Refused(_) => sleep(millis(50)).await,
             }
         };
 

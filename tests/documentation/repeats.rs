@@ -16,11 +16,11 @@ async fn acquire_renew_and_release_may_be_repeated_after_an_unknown_outcome() {
     let locks = process.locks("me");
     process.next(unheard());
 
-    let error = locks.try_acquire("k").lease(LEASE).owner("one task").reclaim_own().await.unwrap_err();
+    let error = locks.acquire("k").lease(LEASE).owner("one task").reclaim_own().try_once().await.unwrap_err();
     assert!(error.is_unknown(), "{error:?}");
     process.clear();
 
-    let mut lock = granted(locks.try_acquire("k").lease(LEASE).owner("one task").reclaim_own()).await;
+    let mut lock = granted(locks.acquire("k").lease(LEASE).owner("one task").reclaim_own().try_once()).await;
     process.next(unheard());
 
     assert!(lock.checkpoint().await.unwrap_err().is_unknown());
@@ -75,7 +75,7 @@ async fn a_step_that_is_redriven_after_the_clean_up_has_no_lock_any_more() {
     let table = Table::new();
     let locks = table.process().locks("arn/0");
 
-    let token = granted(locks.try_acquire("k").lease(LEASE).workflow("arn")).await.save();
+    let token = granted(locks.acquire("k").lease(LEASE).workflow("arn").try_once()).await.save();
 
     assert_eq!(locks.release_workflow("k", "arn").await.unwrap(), ReleaseOutcome::Released);
     assert!(locks.resume(token).await.unwrap_err().is_lost());

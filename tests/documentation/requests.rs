@@ -16,7 +16,7 @@ async fn requests_per_operation() {
     seen.push(("acquire a missing row", process.take_writes_and_reads()));
     lock.checkpoint().await.unwrap();
     seen.push(("checkpoint", process.take_writes_and_reads()));
-    assert!(others.try_acquire("k").lease(LEASE).await.unwrap().granted().is_none());
+    assert!(others.acquire("k").lease(LEASE).try_once().await.unwrap().granted().is_none());
     seen.push(("a refused try", other.take_writes_and_reads()));
     locks.operator().peek("k").await.unwrap();
     seen.push(("peek", process.take_writes_and_reads()));
@@ -40,10 +40,10 @@ async fn requests_per_operation() {
     lock.release().await.unwrap();
 
     table.put_java_row("k", "v1", LEASE);
-    let refused = others.try_acquire("k").lease(LEASE).await.unwrap();
-    let observation = refused.held().unwrap().observation.clone().and_waited(secs(21));
+    let refused = others.acquire("k").lease(LEASE).try_once().await.unwrap();
+    let observation = refused.refused().unwrap().observation.clone().and_waited(secs(21));
     other.take_sent();
-    let lock = granted(others.try_acquire("k").lease(LEASE).observation(observation)).await;
+    let lock = granted(others.acquire("k").lease(LEASE).observation(observation).try_once()).await;
     seen.push(("take over from the dead by observation", other.take_writes_and_reads()));
     lock.release().await.unwrap();
     table.put_java_row("k", "v1", LEASE);
@@ -78,7 +78,7 @@ async fn every_read_is_consistent_and_every_write_has_a_condition_and_asks_for_t
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
-    let acquire = || locks.try_acquire("k").lease(LEASE).workflow("arn:1");
+    let acquire = || locks.acquire("k").lease(LEASE).workflow("arn:1").try_once();
 
     // Reads, for different reasons.
     locks.operator().peek("k").await.unwrap();

@@ -5,7 +5,7 @@ use crate::rows::{self, Attribute, Row, Sketch, version};
 use crate::versions::GRANTS;
 use crate::{Checked, fuzz};
 use aws_sdk_dynamodb::types::{AttributeValue, Put, TransactWriteItem};
-use lambda_lock::{Error, ErrorKind, Lock, LockKey, ReleaseOutcome, SavedLock, TryAcquired};
+use lambda_lock::{Error, ErrorKind, Lock, LockKey, ReleaseOutcome, SavedLock, Tried};
 use lambda_lock_protocol::Version;
 use lambda_lock_protocol::schema::{
     DATA, ENDS, FREEZE_CHANGED_AT, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, VERSION, WORKFLOW,
@@ -157,8 +157,8 @@ fn try_acquire(scene: &Scene<'_>) -> Checked {
     let dead = lease.is_some_and(|lease| lease.duration().is_zero());
     let frozen = scene.row.has(FREEZE_REASON);
     let granted = free || wrong.is_empty() && !frozen && (scene.row.has(RELEASED) || dead);
-    match scene.run(async { locks.try_acquire("k").lease(LEASE_OF_OURS).await }) {
-        Ok(TryAcquired::Granted(lock)) => {
+    match scene.run(async { locks.acquire("k").lease(LEASE_OF_OURS).try_once().await }) {
+        Ok(Tried::Granted(lock)) => {
             prop_assert!(granted, "granted, although {wrong:?} is wrong and nobody released it");
             let token = lock.fencing_token();
             match scene.next_token() {
@@ -174,7 +174,7 @@ fn try_acquire(scene: &Scene<'_>) -> Checked {
             prop_assert_eq!(lock.data(), payload);
             written_is_held(scene, lock)
         }
-        Ok(TryAcquired::Held(held)) => {
+        Ok(Tried::Refused(held)) => {
             prop_assert!(!granted && wrong.is_empty(), "held, although {wrong:?} is wrong, or it is free");
             prop_assert_eq!(held.freeze_reason.as_deref(), scene.row.text(FREEZE_REASON));
             prop_assert_eq!(Some(held.holder.as_str()), scene.row.text(OWNER));

@@ -4,7 +4,7 @@
 use crate::decisions::{LEASE_OF_OURS, Stage, is_invalid};
 use crate::rows::{Attribute, Sketch, of_any_type};
 use crate::{Checked, fuzz};
-use lambda_lock::{ReleaseOutcome, TryAcquired};
+use lambda_lock::{ReleaseOutcome, Tried};
 use lambda_lock_protocol::schema::{
     ENDS, LAST_SLEEPER, LAST_TICKET, LEASE, LEFT_TICKETS, OWNER, RELEASED, SERVED_TICKET, TOKEN, VERSION,
 };
@@ -96,9 +96,9 @@ fn ends_as_it_should(stage: &Stage, sketch: &Sketch, is_alive: bool, queueing: u
     // A caller that sleeps between its calls asks once.
     let scene = stage.begin(sketch);
     let locks = scene.process.locks("asker");
-    match scene.run(async { locks.try_acquire("k").lease(LEASE_OF_OURS).between_calls().await }) {
-        Ok(TryAcquired::Granted(_)) => prop_assert!(!is_alive, "two callers hold the lock"),
-        Ok(TryAcquired::Held(held)) => prop_assert!(held.retry_after > Duration::ZERO),
+    match scene.run(async { locks.acquire("k").lease(LEASE_OF_OURS).between_calls().try_once().await }) {
+        Ok(Tried::Granted(_)) => prop_assert!(!is_alive, "two callers hold the lock"),
+        Ok(Tried::Refused(held)) => prop_assert!(held.retry_after > Duration::ZERO),
         Err(error) => is_invalid(&error, &wrong(sketch))?,
     }
     Ok(())

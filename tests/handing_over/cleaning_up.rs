@@ -10,7 +10,7 @@ async fn cleaning_up_after_a_workflow_frees_its_locks_and_no_others() {
     let process = table.process();
     let locks = process.locks("me");
 
-    let mut lock = granted(locks.try_acquire("k").lease(LEASE).workflow("arn:1")).await;
+    let mut lock = granted(locks.acquire("k").lease(LEASE).workflow("arn:1").try_once()).await;
     assert_eq!(locks.release_workflow("k", "arn:2").await.unwrap(), ReleaseOutcome::AlreadyGone);
     assert!(!table.is_released("k"));
 
@@ -26,7 +26,7 @@ async fn cleaning_up_after_a_workflow_frees_its_locks_and_no_others() {
 async fn a_clean_up_spares_the_owners_that_it_is_given() {
     let table = Table::new();
     let locks = table.process().locks("me");
-    let again = granted(locks.try_acquire("k").lease(LEASE).owner("arn:1/1").workflow("arn:1")).await;
+    let again = granted(locks.acquire("k").lease(LEASE).owner("arn:1/1").workflow("arn:1").try_once()).await;
     let clean_up = |spared: &'static str| locks.release_workflow("k", "arn:1").sparing_owners(move |it| it == spared);
 
     assert_eq!(clean_up("arn:1/1").await.unwrap(), ReleaseOutcome::AlreadyGone);
@@ -41,7 +41,7 @@ async fn a_clean_up_that_left_out_its_data_reports_that_although_a_response_was_
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
-    let lock = granted(locks.try_acquire("k").lease(LEASE).workflow("arn:1")).await;
+    let lock = granted(locks.acquire("k").lease(LEASE).workflow("arn:1").try_once()).await;
     let _ = lock.save();
     process.next([Fault::None, Fault::error("ValidationException"), Fault::AnswerLost]);
 

@@ -10,38 +10,38 @@ use tokio::time::sleep;
 async fn data_is_kept_replaced_and_removed_by_acquire_renewal_and_release() {
     let table = Table::new();
     let locks = table.process().locks("me");
-    let acquire = || locks.try_acquire("k").lease(LEASE);
+    let acquire = || locks.acquire("k").lease(LEASE);
 
-    let mut lock = granted(acquire().data("one")).await;
+    let mut lock = granted(acquire().data("one").try_once()).await;
     assert_eq!(lock.data(), Some(&b"one"[..]));
 
     lock.checkpoint().await.unwrap();
     lock.release().await.unwrap();
 
-    let mut lock = granted(acquire()).await;
+    let mut lock = granted(acquire().try_once()).await;
     assert_eq!(lock.data(), Some(&b"one"[..]), "what the last holder left");
 
     lock.renew().data("two").await.unwrap();
     lock.release().await.unwrap();
 
-    let lock = granted(acquire()).await;
+    let lock = granted(acquire().try_once()).await;
     assert_eq!(lock.data(), Some(&b"two"[..]));
 
     lock.release().data("three").await.unwrap();
 
-    let mut lock = granted(acquire()).await;
+    let mut lock = granted(acquire().try_once()).await;
     assert_eq!(lock.data(), Some(&b"three"[..]));
 
     lock.renew().remove_data().await.unwrap();
     lock.release().await.unwrap();
-    let lock = granted(acquire().data("four")).await;
+    let lock = granted(acquire().data("four").try_once()).await;
     lock.release().remove_data().await.unwrap();
 
-    let lock = granted(acquire()).await;
+    let lock = granted(acquire().try_once()).await;
     assert_eq!(lock.data(), None);
 
     lock.release().data("five").await.unwrap();
-    let lock = granted(acquire().remove_data()).await;
+    let lock = granted(acquire().remove_data().try_once()).await;
     assert_eq!(lock.data(), None);
     lock.release().await.unwrap();
 }
@@ -93,7 +93,7 @@ async fn a_lock_is_released_without_data_that_does_not_fit_beside_what_others_ha
 async fn a_lock_of_a_holder_with_a_long_name_is_released_without_data_that_does_not_fit_beside_the_name() {
     let table = Table::new();
     let locks = table.process().locks("me");
-    let acquire = locks.try_acquire("k").lease(LEASE).owner("o".repeat(2048));
+    let acquire = locks.acquire("k").lease(LEASE).owner("o".repeat(2048)).try_once();
     let lock = granted(acquire).await;
 
     let error = lock.release().data(vec![0; 400 * 1024 - 2048]).await.unwrap_err();

@@ -56,7 +56,7 @@ fn process(table: &Table) -> Process {
 
 async fn granted_to_owner(process: &Process) -> Lock {
     let locks = process.locks("client");
-    granted(locks.try_acquire("k").lease(LEASE).owner(OWNER).workflow(WORKFLOW)).await
+    granted(locks.acquire("k").lease(LEASE).owner(OWNER).workflow(WORKFLOW).try_once()).await
 }
 
 /// Returns a lock with this history, and the saved lock of the grant before it.
@@ -161,7 +161,7 @@ async fn after_an_acquire_was_given_up_no_copy_of_its_attempts_takes_the_lock() 
             });
             let started = Instant::now();
 
-            let error = process.locks("client").try_acquire("k").lease(LEASE).await.unwrap_err();
+            let error = process.locks("client").acquire("k").lease(LEASE).try_once().await.unwrap_err();
 
             assert!(error.is_unknown(), "{error}");
             assert!(started.elapsed() <= millis(3_250), "{:?}", started.elapsed());
@@ -187,10 +187,10 @@ async fn a_late_copy_of_a_takeover_is_refused_after_the_holder_has_released() {
     sleep(secs(10)).await;
     // The holder is observed for a whole lease and taken over. The request takes long.
     let locks = two.builder().without_wall_clock_takeover().build().unwrap();
-    let seen = locks.try_acquire("k").lease(LEASE).await.unwrap().held().unwrap().observation.clone();
+    let seen = locks.acquire("k").lease(LEASE).try_once().await.unwrap().refused().unwrap().observation.clone();
     two.next([Fault::None, Fault::ArrivesLate(secs(30)), Fault::BlackHole, Fault::BlackHole]);
 
-    let tried = locks.try_acquire("k").lease(LEASE).observation(seen.and_waited(secs(10))).await;
+    let tried = locks.acquire("k").lease(LEASE).observation(seen.and_waited(secs(10))).try_once().await;
     assert!(tried.unwrap_err().is_unknown());
 
     holder.release().await.unwrap();

@@ -129,7 +129,7 @@ async fn a_call_elsewhere_whose_first_attempt_had_no_response_never_reports_that
                 let _case = case(format!("{call:?}, {first:?}, then {refusal}"));
                 let table = Table::new();
                 let (one, two) = (table.process(), table.process());
-                let lock = one.locks("one").try_acquire("k").lease(LEASE).workflow("arn:1").await.unwrap();
+                let lock = one.locks("one").acquire("k").lease(LEASE).workflow("arn:1").try_once().await.unwrap();
                 let token = lock.granted().unwrap().save();
                 two.next(vec![Fault::None; call.reads_first()]);
                 two.next([first.clone()]);
@@ -147,7 +147,7 @@ async fn a_call_elsewhere_whose_first_attempt_had_no_response_never_reports_that
 async fn a_lock_keeps_its_workflow_through_every_hand_over() {
     let table = Table::new();
     let locks = table.process().locks("me");
-    let lock = granted(locks.try_acquire("k").lease(LEASE).workflow("arn:1")).await;
+    let lock = granted(locks.acquire("k").lease(LEASE).workflow("arn:1").try_once()).await;
 
     let token = locks.resume(lock.save()).await.unwrap().save();
     assert_eq!(token.workflow(), Some("arn:1"));

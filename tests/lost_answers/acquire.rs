@@ -25,7 +25,7 @@ async fn a_grant_recognised_late_is_renewed_before_it_is_reported() {
     let process = table.process();
     process.next([Fault::NeverAnswers]);
 
-    let lock = process.locks("me").try_acquire("k").lease(millis(1500)).await.unwrap();
+    let lock = process.locks("me").acquire("k").lease(millis(1500)).try_once().await.unwrap();
 
     let lock = lock.granted().unwrap();
     assert_eq!(process.take_operations(), ["UpdateItem", "GetItem", "UpdateItem"]);
@@ -48,7 +48,7 @@ async fn a_grant_recognised_late_that_cannot_be_renewed_is_released_and_reported
             network.clear();
         });
 
-        let error = process.locks("me").try_acquire("k").lease(millis(1500)).await.unwrap_err();
+        let error = process.locks("me").acquire("k").lease(millis(1500)).try_once().await.unwrap_err();
 
         end_of_brown_out.await.unwrap();
         assert!(error.is_unknown(), "{error}");
@@ -71,12 +71,12 @@ async fn a_grant_recognised_late_that_another_takes_before_it_is_renewed_was_nev
     });
     let locks = one.locks("one");
 
-    let error = locks.try_acquire("k").lease(lease).await.unwrap_err();
+    let error = locks.acquire("k").lease(lease).try_once().await.unwrap_err();
     assert!(error.is_unknown(), "{error}");
     assert_eq!(one.take_operations(), ["UpdateItem", "GetItem", "UpdateItem"]);
 
     let other = takeover.await.unwrap();
-    assert!(locks.try_acquire("k").lease(lease).await.unwrap().granted().is_none());
+    assert!(locks.acquire("k").lease(lease).try_once().await.unwrap().granted().is_none());
     other.release().await.unwrap();
 
     acquired(&locks, lease).await.release().await.unwrap();
@@ -89,7 +89,7 @@ async fn a_grant_recognised_late_whose_renewal_is_denied_may_be_held() {
     let denied = vec![Fault::error("AccessDeniedException"); 9];
     process.next([Fault::NeverAnswers, Fault::None].into_iter().chain(denied));
 
-    let error = process.locks("me").try_acquire("k").lease(millis(1500)).await.unwrap_err();
+    let error = process.locks("me").acquire("k").lease(millis(1500)).try_once().await.unwrap_err();
 
     assert!(error.is_unknown(), "{error}");
     let cause = std::error::Error::source(&error).map(ToString::to_string);
@@ -99,7 +99,7 @@ async fn a_grant_recognised_late_whose_renewal_is_denied_may_be_held() {
     // Where the release that follows is applied, nothing is held.
     let process = table.process();
     process.next_of("n", [Fault::NeverAnswers, Fault::None, Fault::error("AccessDeniedException")]);
-    let error = process.locks("me").try_acquire("n").lease(millis(1500)).await.unwrap_err();
+    let error = process.locks("me").acquire("n").lease(millis(1500)).try_once().await.unwrap_err();
     assert!(error.is_unknown(), "{error}");
     assert_eq!((error.may_be_held().len(), table.is_released("n")), (0, true));
 }

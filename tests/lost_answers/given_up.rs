@@ -13,7 +13,7 @@ async fn an_acquire_that_gives_up_cleans_up_and_reports_unknown() {
     // The first request is applied and its response is lost. Then only the last request arrives.
     process.next([Fault::NeverAnswers, Fault::BlackHole, Fault::BlackHole]);
 
-    let error = process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err();
+    let error = process.locks("me").acquire("k").lease(LEASE).try_once().await.unwrap_err();
 
     assert!(error.is_unknown(), "{error}");
     assert_eq!(process.take_operations(), ["UpdateItem", "GetItem", "GetItem", "UpdateItem"]);
@@ -38,7 +38,7 @@ async fn an_acquire_that_gives_up_frees_what_any_of_its_attempts_got_also_when_t
         clock.jump_wall(-1_800);
     });
 
-    let error = locks.try_acquire("k").lease(secs(20)).await.unwrap_err();
+    let error = locks.acquire("k").lease(secs(20)).try_once().await.unwrap_err();
 
     back.await.unwrap();
     assert!(error.is_unknown(), "{error}");
@@ -54,7 +54,7 @@ async fn an_attempt_that_arrives_after_its_cleanup_is_refused() {
     // The Claim arrives six seconds late, after two other acquires and releases.
     one.next([Fault::ArrivesLate(secs(6)), Fault::BlackHole, Fault::BlackHole]);
 
-    assert!(one.locks("one").try_acquire("k").lease(LEASE).await.unwrap_err().is_unknown());
+    assert!(one.locks("one").acquire("k").lease(LEASE).try_once().await.unwrap_err().is_unknown());
 
     acquired(&two.locks("two"), LEASE).await.release().await.unwrap();
     sleep(secs(10)).await;
@@ -70,7 +70,7 @@ async fn attempts_are_paced_when_writes_fail_and_reads_succeed() {
     }
     let started = Instant::now();
 
-    assert!(process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err().is_unknown());
+    assert!(process.locks("me").acquire("k").lease(LEASE).try_once().await.unwrap_err().is_unknown());
     assert!(started.elapsed() >= secs(3), "{:?}", started.elapsed());
     let requests = process.take_sent().len();
     assert!(requests < 40, "{requests} requests in three seconds");

@@ -61,7 +61,7 @@ async fn idle_connections_that_are_dropped_silently_cost_one_timeout() {
         let (between, endpoint) = Between::in_front_of(&dynamodb).await;
         let locks = LockClient::builder(client(&endpoint), "locks").build().unwrap();
         locks.operator().create_table().await.unwrap();
-        let mut lock = locks.try_acquire("k").lease(LEASE).await.unwrap().granted().unwrap();
+        let mut lock = locks.acquire("k").lease(LEASE).try_once().await.unwrap().granted().unwrap();
         join_all((0..idle).map(|_| locks.operator().peek("k"))).await;
         assert!(between.connections.load(Ordering::SeqCst) >= idle, "{between:?}");
 

@@ -23,7 +23,7 @@ async fn errors_of_the_deployment_are_reported_and_not_retried() {
         let locks = process.locks("me");
         process.next([Fault::error(code)]);
 
-        let error = locks.try_acquire("k").lease(LEASE).await.unwrap_err();
+        let error = locks.acquire("k").lease(LEASE).try_once().await.unwrap_err();
         let expected = if code.starts_with("Item") { 2 } else { 1 };
         assert_eq!(error.kind(), kind, "{error}");
         assert_eq!(process.take_sent().len(), expected);
@@ -73,7 +73,7 @@ async fn a_response_without_dynamodbs_request_id_neither_grants_nor_refuses_nor_
 
         let mut errors = Vec::new();
         forge();
-        errors.push(locks.try_acquire("free").lease(LEASE).await.unwrap_err());
+        errors.push(locks.acquire("free").lease(LEASE).try_once().await.unwrap_err());
         forge();
         errors.push(locks.operator().peek("k").await.unwrap_err());
         forge();
@@ -81,7 +81,7 @@ async fn a_response_without_dynamodbs_request_id_neither_grants_nor_refuses_nor_
         forge();
         errors.push(locks.operator().check_table().await.unwrap_err());
         forge();
-        errors.push(locks.try_acquire_all(["c", "d"]).lease(LEASE).await.unwrap_err());
+        errors.push(locks.acquire_all(["c", "d"]).lease(LEASE).try_once().await.unwrap_err());
         forge();
         errors.push(held.commit([counted("c")]).await.unwrap_err());
         forge();
@@ -153,7 +153,7 @@ async fn a_rejected_repetition_does_not_hide_that_the_first_attempt_may_have_bee
         let released = lock.release().await.unwrap_err();
         process.clear();
         process.next(faults());
-        let acquired = locks.try_acquire("k").lease(LEASE).await.unwrap_err();
+        let acquired = locks.acquire("k").lease(LEASE).try_once().await.unwrap_err();
 
         for (call, error) in [("renew", renewed), ("commit", committed), ("release", released), ("acquire", acquired)] {
             assert!(error.is_unknown(), "{call}: {error}");
@@ -171,7 +171,7 @@ async fn a_refusal_without_a_row_that_no_read_explains_is_paced_and_ends_with_th
     }
     let started = Instant::now();
 
-    let error = process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err();
+    let error = process.locks("me").acquire("k").lease(LEASE).try_once().await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(process.take_sent().len() < 40, "it pauses");
@@ -203,7 +203,7 @@ mod missing_credentials_and_a_missing_region_are_denied_at_once_and_by_name {
             LockClient::builder(Client::from_conf(config), "locks").clock(process.clock.shared()).build().unwrap();
         let started = Instant::now();
 
-        let error = locks.try_acquire("k").lease(LEASE).await.unwrap_err();
+        let error = locks.acquire("k").lease(LEASE).try_once().await.unwrap_err();
 
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(error.to_string().contains(names), "{error}");

@@ -37,7 +37,7 @@ async fn throttling_that_outlasts_the_callers_time_is_unavailable_and_nothing_wa
     process.next(vec![Fault::throttled(); 200]);
     let started = Instant::now();
 
-    let error = process.locks("me").try_acquire("k").lease(LEASE).await.unwrap_err();
+    let error = process.locks("me").acquire("k").lease(LEASE).try_once().await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(started.elapsed() >= secs(3) && started.elapsed() < secs(4), "{:?}", started.elapsed());
@@ -51,9 +51,9 @@ async fn refused(body: String, in_a_set: bool) -> Error {
     process.next(vec![Fault::Says(400, Box::leak(body.into_boxed_str())); 200]);
     let locks = process.locks("me");
     if in_a_set {
-        locks.try_acquire_all(["k", "l"]).lease(LEASE).await.unwrap_err()
+        locks.acquire_all(["k", "l"]).lease(LEASE).try_once().await.unwrap_err()
     } else {
-        locks.try_acquire("k").lease(LEASE).await.unwrap_err()
+        locks.acquire("k").lease(LEASE).try_once().await.unwrap_err()
     }
 }
 

@@ -142,9 +142,10 @@ async fn a_plain_lock_and_an_idempotent_work_never_take_each_others_rows() {
     let process = table.process();
     let locks = process.locks("me");
 
-    for error in
-        [locks.try_acquire(ROW).lease(LEASE).await.unwrap_err(), locks.release_workflow(ROW, "arn").await.unwrap_err()]
-    {
+    for error in [
+        locks.acquire(ROW).lease(LEASE).try_once().await.unwrap_err(),
+        locks.release_workflow(ROW, "arn").await.unwrap_err(),
+    ] {
         assert!(error.kind() == ErrorKind::InvalidRequest && error.to_string().contains("once/"), "{error}");
     }
 
@@ -154,14 +155,14 @@ async fn a_plain_lock_and_an_idempotent_work_never_take_each_others_rows() {
     assert!(locks.reclaim(open.lock().to_saved()).lease(LEASE).await.is_err());
 
     // A lock with the same name has another row, and can be held at the same time as the work.
-    let lock = granted(locks.try_acquire("order-42").lease(LEASE)).await;
+    let lock = granted(locks.acquire("order-42").lease(LEASE).try_once()).await;
     open.complete(&1).await.unwrap();
     lock.release().await.unwrap();
 
     // This holds even without the key prefix: a plain Claim of a settled record is refused at any
     // time.
     process.take_sent();
-    let other = granted(locks.try_acquire("other").lease(LEASE)).await;
+    let other = granted(locks.acquire("other").lease(LEASE).try_once()).await;
     let mut claim = process.take_sent().remove(0);
     claim.body = claim.body.replace(r#"{"S":"other"}"#, r#"{"S":"once/order-42"}"#);
 
@@ -183,7 +184,7 @@ async fn a_plain_lock_and_an_idempotent_work_never_take_each_others_rows() {
 async fn a_row_that_is_no_record_of_a_work_is_left_as_it_is() {
     let table = Table::new();
     let locks = table.process().locks("me");
-    let plain = granted(locks.try_acquire("plain").lease(LEASE)).await;
+    let plain = granted(locks.acquire("plain").lease(LEASE).try_once()).await;
     plain.release().await.unwrap();
     let mut released = table.row("plain").unwrap();
     released["key"] = json!({"S": ROW});

@@ -43,9 +43,9 @@ impl Clock for JumpsAt {
 async fn waited_with_a_pause_at(at: u32, kind: &str) -> Duration {
     let table = Table::new();
     let holder = table.process().locks("holder");
-    let held = granted(holder.try_acquire("k").lease(secs(300))).await;
+    let held = granted(holder.acquire("k").lease(secs(300)).try_once()).await;
     let doing = holder.once("k").lease(secs(300)).start::<Value>().await.unwrap();
-    let place = granted(holder.try_acquire("gateway/0").lease(secs(300))).await;
+    let place = granted(holder.acquire("gateway/0").lease(secs(300)).try_once()).await;
     let process = table.process();
     process.set_date_offset(None);
     let clock = SharedClock::new(JumpsAt {

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 async fn a_broken_lock_is_free_and_its_holder_learns_that_it_lost_it() {
     let table = Table::new();
     let (holder, operator) = (table.process(), table.process());
-    let mut lock = granted(holder.locks("holder").try_acquire("k").lease(LEASE).workflow("arn:1")).await;
+    let mut lock = granted(holder.locks("holder").acquire("k").lease(LEASE).workflow("arn:1").try_once()).await;
     let client = operator.locks("operator");
     let seen = peeked(&client, "k").await;
     operator.take_sent();

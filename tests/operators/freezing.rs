@@ -2,7 +2,7 @@
 
 use crate::LEASE;
 use lambda_lock::once::Started;
-use lambda_lock::{Budget, ErrorKind, LockClient, ThawOutcome, TryAcquired, TryAcquiredAll};
+use lambda_lock::{Budget, ErrorKind, LockClient, ThawOutcome, Tried};
 use lambda_lock_testkit::{Fault, Table, acquired, case, granted, millis, secs};
 use serde_json::json;
 use tokio::time::sleep;
@@ -11,9 +11,9 @@ const WHY: &str = "a migration, ticket 4711";
 
 /// Why a try for this lock was refused.
 async fn refused(locks: &LockClient, key: &str) -> Option<String> {
-    match locks.try_acquire(key).lease(LEASE).await.unwrap() {
-        TryAcquired::Granted(lock) => panic!("granted: {lock:?}"),
-        TryAcquired::Held(held) => held.freeze_reason,
+    match locks.acquire(key).lease(LEASE).try_once().await.unwrap() {
+        Tried::Granted(lock) => panic!("granted: {lock:?}"),
+        Tried::Refused(held) => held.freeze_reason,
     }
 }
 
@@ -59,9 +59,9 @@ async fn a_freeze_between_the_look_and_the_takeover_is_respected() {
         }
         let process = table.process();
         let other = process.locks("other");
-        let observation = match other.try_acquire("k").lease(LEASE).await.unwrap() {
-            TryAcquired::Held(held) => Some(held.observation.and_waited(LEASE * 2)),
-            TryAcquired::Granted(lock) => {
+        let observation = match other.acquire("k").lease(LEASE).try_once().await.unwrap() {
+            Tried::Refused(held) => Some(held.observation.and_waited(LEASE * 2)),
+            Tried::Granted(lock) => {
                 lock.release().await.unwrap();
                 table.put_java_row("k", "00000000-0000-0000-0000-000000000002", LEASE);
                 table.set("k", json!({ "isReleased": { "S": "1" } }));
@@ -70,7 +70,7 @@ async fn a_freeze_between_the_look_and_the_takeover_is_respected() {
         };
         // Its takeover is under way while the operator freezes.
         process.next([Fault::Slow(millis(1)), Fault::Slow(millis(600))]);
-        let mut call = other.try_acquire("k").lease(LEASE);
+        let mut call = other.acquire("k").lease(LEASE);
         if let Some(observation) = observation {
             call = call.observation(observation);
         }
@@ -78,9 +78,9 @@ async fn a_freeze_between_the_look_and_the_takeover_is_respected() {
             tokio::time::sleep(millis(200)).await;
             client.operator().freeze("k", WHY).await.unwrap();
         };
-        let (tried, ()) = tokio::join!(call.into_future(), freeze);
+        let (tried, ()) = tokio::join!(call.try_once(), freeze);
         let held = tried.unwrap();
-        assert_eq!(held.held().unwrap().freeze_reason.as_deref(), Some(WHY));
+        assert_eq!(held.refused().unwrap().freeze_reason.as_deref(), Some(WHY));
     }
 }
 
@@ -115,10 +115,10 @@ async fn the_holder_reclaims_a_frozen_lock_until_it_has_released_it() {
     let (client, other) = (table.process().locks("operator"), table.process().locks("other"));
     let process = table.process();
     let holders = process.locks("holder");
-    let first = granted(holders.try_acquire("k").owner("task").lease(LEASE)).await;
+    let first = granted(holders.acquire("k").owner("task").lease(LEASE).try_once()).await;
     client.operator().freeze("k", WHY).await.unwrap();
 
-    let again = granted(holders.try_acquire("k").owner("task").reclaim_own().lease(LEASE)).await;
+    let again = granted(holders.acquire("k").owner("task").reclaim_own().lease(LEASE).try_once()).await;
     assert!(again.fencing_token() > first.fencing_token());
     assert_eq!(refused(&other, "k").await.as_deref(), Some(WHY));
     process.take_sent();
@@ -127,8 +127,8 @@ async fn the_holder_reclaims_a_frozen_lock_until_it_has_released_it() {
     let same = other.resume(saved.clone()).await.unwrap();
     same.release().await.unwrap();
 
-    let tried = holders.try_acquire("k").owner("task").reclaim_own().lease(LEASE).await.unwrap();
-    assert_eq!(tried.held().unwrap().freeze_reason.as_deref(), Some(WHY), "nobody holds it any more");
+    let tried = holders.acquire("k").owner("task").reclaim_own().lease(LEASE).try_once().await.unwrap();
+    assert_eq!(tried.refused().unwrap().freeze_reason.as_deref(), Some(WHY), "nobody holds it any more");
     let error = holders.reclaim(saved.clone()).lease(LEASE).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Held, "{error}");
     client.operator().thaw("k").await.unwrap();
@@ -247,7 +247,7 @@ async fn a_frozen_lock_refuses_its_set_and_a_frozen_place_is_not_used() {
     let table = Table::new();
     let (client, locks) = (table.process().locks("operator"), table.process().locks("me"));
     client.operator().freeze("b", WHY).await.unwrap();
-    let TryAcquiredAll::Blocked(blocked) = locks.try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap() else {
+    let Tried::Refused(blocked) = locks.acquire_all(["a", "b"]).lease(LEASE).try_once().await.unwrap() else {
         panic!("granted")
     };
     assert_eq!(blocked.len(), 1);
@@ -263,9 +263,9 @@ async fn a_frozen_lock_refuses_its_set_and_a_frozen_place_is_not_used() {
 
     let semaphore = locks.semaphore("s", 2);
     client.operator().freeze("s/0", WHY).await.unwrap();
-    let permit = semaphore.try_acquire().lease(LEASE).await.unwrap().granted().unwrap();
+    let permit = semaphore.acquire().lease(LEASE).try_once().await.unwrap().granted().unwrap();
     assert_eq!(permit.place().unwrap(), 1);
-    let full = semaphore.try_acquire().lease(LEASE).await.unwrap();
+    let full = semaphore.acquire().lease(LEASE).try_once().await.unwrap();
     assert!(full.granted().is_none());
     permit.release().await.unwrap();
 }
@@ -294,7 +294,7 @@ async fn the_holder_of_the_largest_row_that_can_be_frozen_renews_and_releases_it
         let table = Table::new();
         let locks = table.process().builder().owner("me").ttl_attribute("expiresAt").build().unwrap();
         let largest = vec![7; 400 * 1024 - 1024 - "k".len() - "me/12345678".len()];
-        let mut lock = granted(locks.try_acquire("k").lease(LEASE).data(largest)).await;
+        let mut lock = granted(locks.acquire("k").lease(LEASE).data(largest).try_once()).await;
 
         let frozen = locks.operator().freeze("k", &"r".repeat(reason)).await.map_err(|error| error.kind());
 
@@ -390,22 +390,22 @@ async fn the_holder_of_a_set_reclaims_it_while_one_of_its_locks_is_frozen() {
     let table = Table::new();
     let (client, process) = (table.process().locks("operator"), table.process());
     let locks = process.locks("holder");
-    let set = locks.try_acquire_all(["a", "b"]).owner("task").lease(LEASE).await.unwrap().granted().unwrap();
+    let set = locks.acquire_all(["a", "b"]).owner("task").lease(LEASE).try_once().await.unwrap().granted().unwrap();
     client.operator().freeze("b", WHY).await.unwrap();
     process.take_sent();
 
     let saved = locks.reclaim_all(set.save()).lease(LEASE).await.unwrap().save();
     assert_eq!(process.take_operations(), ["TransactWriteItems"], "as if it were not frozen");
-    let again = locks.try_acquire_all(["a", "b"]).owner("task").reclaim_own().lease(LEASE).await.unwrap();
+    let again = locks.acquire_all(["a", "b"]).owner("task").reclaim_own().lease(LEASE).try_once().await.unwrap();
     let again = again.granted().unwrap();
     assert_eq!(locks.resume_all(saved).await.unwrap_err().kind(), ErrorKind::Lost);
     again.release().await.unwrap();
 
-    let tried = locks.try_acquire_all(["a", "b"]).owner("task").reclaim_own().lease(LEASE).await.unwrap();
+    let tried = locks.acquire_all(["a", "b"]).owner("task").reclaim_own().lease(LEASE).try_once().await.unwrap();
     assert!(tried.granted().is_none(), "nobody holds it any more");
-    let other = client.try_acquire("a").lease(LEASE);
+    let other = client.acquire("a").lease(LEASE).try_once();
     let other = granted(other).await;
-    let TryAcquiredAll::Blocked(_) = locks.try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap() else {
+    let Tried::Refused(_) = locks.acquire_all(["a", "b"]).lease(LEASE).try_once().await.unwrap() else {
         panic!("granted")
     };
     let error = locks.acquire_all(["a", "b"]).within(&Budget::lasting(millis(500))).await.unwrap_err();
@@ -438,17 +438,19 @@ async fn a_freeze_and_an_acquire_at_once_leave_one_holder_or_none() {
         one.next([Fault::Slow(millis(round % 5)), Fault::Slow(millis(round % 7))]);
         two.next([Fault::Slow(millis(1 + round % 13))]);
         let budget = Budget::lasting(secs(30));
-        let (frozen, tried) =
-            tokio::join!(client.operator().freeze("k", WHY), callers.try_acquire("k").within(&budget).into_future());
+        let (frozen, tried) = tokio::join!(
+            client.operator().freeze("k", WHY),
+            callers.acquire("k").within(&budget).try_once().into_future()
+        );
         frozen.unwrap();
         match tried.unwrap() {
-            TryAcquired::Granted(mut lock) => {
+            Tried::Granted(mut lock) => {
                 held += 1;
                 lock.checkpoint().await.unwrap();
                 assert_eq!(refused(&client, "k").await.as_deref(), Some(WHY));
                 lock.release().await.unwrap();
             }
-            TryAcquired::Held(seen) => {
+            Tried::Refused(seen) => {
                 refusals += 1;
                 assert_eq!(seen.freeze_reason.as_deref(), Some(WHY), "round {round}");
             }

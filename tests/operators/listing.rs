@@ -32,7 +32,7 @@ async fn each_row_is_listed_once_on_pages_of_any_size() {
     let process = table.process();
     let locks = process.locks("me");
     for n in 0..7 {
-        let lock = granted(locks.try_acquire(format!("k{n}")).lease(LEASE).owner("me")).await;
+        let lock = granted(locks.acquire(format!("k{n}")).lease(LEASE).owner("me").try_once()).await;
         if n % 2 == 0 {
             lock.release().await.unwrap();
         } else {
@@ -71,7 +71,7 @@ async fn a_client_with_a_prefix_lists_its_own_keys() {
     let table = Table::new();
     let locks = table.process().locks("me");
     for key in ["blue/a", "blue/b", "green/a", "blues"] {
-        let _ = granted(locks.try_acquire(key).lease(LEASE)).await.save();
+        let _ = granted(locks.acquire(key).lease(LEASE).try_once()).await.save();
     }
 
     let (rows, _) = all(locks.prefixed("blue/").unwrap().operator().list()).await;
@@ -85,7 +85,7 @@ async fn keys_with_a_sort_key_are_listed_whole() {
     let locks = table.process().builder().sort_key_attribute("sk").build().unwrap();
     for sort_key in ["invoice-1", "invoice-2"] {
         let key = LockKey::new("customer-7", Some(sort_key.to_owned()));
-        let _ = granted(locks.try_acquire(key).lease(LEASE)).await.save();
+        let _ = granted(locks.acquire(key).lease(LEASE).try_once()).await.save();
     }
 
     let (rows, _) = all(locks.operator().list()).await;
@@ -98,7 +98,7 @@ async fn a_page_that_could_not_be_read_can_be_asked_for_again() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
-    let _ = granted(locks.try_acquire("k").lease(LEASE)).await.save();
+    let _ = granted(locks.acquire("k").lease(LEASE).try_once()).await.save();
     let mut list = locks.operator().list();
     // The SDK asks more than once.
     process.next(vec![Fault::error("AccessDeniedException"); 9]);

@@ -1,15 +1,15 @@
 //! Full: each place was seen held.
 
 use crate::{LEASE, granted, held_by_others, looks};
-use lambda_lock::{Blocked, ErrorKind, TryAcquiredPlace};
+use lambda_lock::{Blocked, ErrorKind, Lock, Tried};
 use lambda_lock_testkit::{Fault, Table, case, millis, secs};
 use serde_json::json;
 use tokio::time::sleep;
 
-fn holders(full: TryAcquiredPlace) -> Vec<Blocked> {
+fn holders(full: Tried<Lock, Vec<Blocked>>) -> Vec<Blocked> {
     match full {
-        TryAcquiredPlace::Full(blocked) => blocked,
-        TryAcquiredPlace::Granted(lock) => panic!("granted: {lock:?}"),
+        Tried::Refused(blocked) => blocked,
+        Tried::Granted(lock) => panic!("granted: {lock:?}"),
     }
 }
 
@@ -22,7 +22,7 @@ async fn it_names_all_holders_after_a_look_at_all_places() {
         let process = table.process();
         let locks = process.locks("me");
 
-        let full = holders(locks.semaphore("gateway", places as u32).try_acquire().lease(LEASE).await.unwrap());
+        let full = holders(locks.semaphore("gateway", places as u32).acquire().lease(LEASE).try_once().await.unwrap());
 
         assert_eq!(full.len(), places);
         let expected = match places {
@@ -41,7 +41,7 @@ async fn the_error_names_the_semaphore_and_the_place_that_can_be_free_first() {
     let table = Table::new();
     let other = table.process().locks("other");
     for lease in [secs(60), secs(9), secs(30)] {
-        std::mem::forget(granted(other.semaphore("gateway", 3).try_acquire().lease(lease)).await);
+        std::mem::forget(granted(other.semaphore("gateway", 3).acquire().lease(lease).try_once()).await);
     }
     let process = table.process();
     let budget = process.budget(secs(1)).reserve(secs(0));
@@ -62,7 +62,8 @@ async fn a_single_free_place_among_many_is_found_before_it_says_full() {
     for free in [0, 7, 149] {
         let table = Table::new();
         held_by_others(&table, (0..150).filter(|place| *place != free)).await;
-        let lock = granted(table.process().locks("me").semaphore("gateway", 150).try_acquire().lease(LEASE)).await;
+        let lock =
+            granted(table.process().locks("me").semaphore("gateway", 150).acquire().lease(LEASE).try_once()).await;
         assert_eq!(lock.place().unwrap(), free);
         lock.release().await.unwrap();
     }
@@ -96,11 +97,11 @@ async fn observations_of_an_earlier_call_count() {
     held_by_others(&table, 0..2).await;
     let locks = table.process().builder().without_wall_clock_takeover().build().unwrap();
     let gateway = locks.semaphore("gateway", 2);
-    let seen = holders(gateway.try_acquire().lease(LEASE).await.unwrap());
+    let seen = holders(gateway.acquire().lease(LEASE).try_once().await.unwrap());
     sleep(secs(100)).await;
-    holders(gateway.try_acquire().lease(LEASE).await.unwrap());
+    holders(gateway.acquire().lease(LEASE).try_once().await.unwrap());
     let seen = seen.into_iter().map(|one| (one.key, one.held.observation.and_waited(secs(100))));
-    let lock = granted(gateway.try_acquire().lease(LEASE).observations(seen)).await;
+    let lock = granted(gateway.acquire().lease(LEASE).observations(seen).try_once()).await;
     lock.release().await.unwrap();
 }
 
@@ -127,16 +128,20 @@ async fn invalid_calls_send_no_request() {
     for (name, error, text) in [
         (
             "none",
-            locks.semaphore("gateway", 0).try_acquire().lease(LEASE).await.unwrap_err(),
+            locks.semaphore("gateway", 0).acquire().lease(LEASE).try_once().await.unwrap_err(),
             "1 to 1000 places, but 0",
         ),
-        ("many", locks.semaphore("gateway", 1001).try_acquire().lease(LEASE).await.unwrap_err(), "but 1001"),
-        ("long", locks.semaphore(long.as_str(), 1000).try_acquire().lease(LEASE).await.unwrap_err(), "2048"),
-        ("once", locks.semaphore("once/x", 2).try_acquire().lease(LEASE).await.unwrap_err(), "once/"),
-        ("names", locks.try_acquire_one_of(none).lease(LEASE).await.unwrap_err(), "but 0"),
-        ("twice", locks.try_acquire_one_of(["a", "a"]).lease(LEASE).await.unwrap_err(), "twice"),
+        ("many", locks.semaphore("gateway", 1001).acquire().lease(LEASE).try_once().await.unwrap_err(), "but 1001"),
+        ("long", locks.semaphore(long.as_str(), 1000).acquire().lease(LEASE).try_once().await.unwrap_err(), "2048"),
+        ("once", locks.semaphore("once/x", 2).acquire().lease(LEASE).try_once().await.unwrap_err(), "once/"),
+        ("names", locks.acquire_one_of(none).lease(LEASE).try_once().await.unwrap_err(), "but 0"),
+        ("twice", locks.acquire_one_of(["a", "a"]).lease(LEASE).try_once().await.unwrap_err(), "twice"),
         ("budget", locks.semaphore("gateway", 2).acquire().lease(LEASE).await.unwrap_err(), "budget"),
-        ("nobody", locks.semaphore("gateway", 2).try_acquire().lease(LEASE).reclaim_own().await.unwrap_err(), "owner"),
+        (
+            "nobody",
+            locks.semaphore("gateway", 2).acquire().lease(LEASE).reclaim_own().try_once().await.unwrap_err(),
+            "owner",
+        ),
         ("peek", locks.semaphore("gateway", 0).peek().await.unwrap_err(), "1 to 1000"),
         ("close", locks.semaphore("gateway", 2).close(2, &process.budget(secs(9))).await.unwrap_err(), "no place 2"),
         ("reopen", locks.semaphore("gateway", 2).reopen(2).await.unwrap_err(), "no place 2"),
@@ -154,7 +159,7 @@ async fn a_waiting_call_looks_when_the_first_of_the_holders_can_be_dead() {
         let table = Table::new();
         let other = table.process().locks("other");
         for (place, lease) in [("gate/0", secs(600)), ("gate/1", secs(lease))] {
-            lambda_lock_testkit::granted(other.try_acquire(place).lease(lease)).await.save();
+            lambda_lock_testkit::granted(other.acquire(place).lease(lease).try_once()).await.save();
         }
         let process = table.process();
         let locks = process.locks("me");

@@ -30,13 +30,13 @@ async fn a_call_without_a_place_that_left_one_of_unknown_outcome_does_not_say_th
         held_by_others(&table, 0..3).await;
         let process = table.process();
         process.next([Fault::NeverAnswers]);
-        let error = process.locks("me").semaphore("gateway", 3).try_acquire().lease(LEASE).await.unwrap_err();
+        let error = process.locks("me").semaphore("gateway", 3).acquire().lease(LEASE).try_once().await.unwrap_err();
         assert!(error.is_unknown(), "{error:?}");
         let requests = process.take_operations();
         assert_eq!(requests.last().map(String::as_str), Some("UpdateItem"), "the release");
         let before = vec![Fault::None; requests.len() - 2];
         process.next([vec![Fault::NeverAnswers], before, vec![fault; 50]].concat());
-        let error = process.locks("me").semaphore("gateway", 3).try_acquire().lease(LEASE).await.unwrap_err();
+        let error = process.locks("me").semaphore("gateway", 3).acquire().lease(LEASE).try_once().await.unwrap_err();
         assert!(error.is_unknown(), "{error:?}");
     }
 }

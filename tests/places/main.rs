@@ -7,7 +7,7 @@ mod full;
 mod granting;
 mod lost_answers;
 
-use lambda_lock::{Error, Lock, TryAcquiredPlace};
+use lambda_lock::{Blocked, Error, Lock, Tried};
 use lambda_lock_testkit::{Process, Table, secs};
 use serde_json::Value;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use std::time::Duration;
 const LEASE: Duration = secs(21);
 
 /// Returns the lock of a call that must be granted.
-async fn granted(call: impl IntoFuture<Output = Result<TryAcquiredPlace, Error>>) -> Lock {
+async fn granted(call: impl IntoFuture<Output = Result<Tried<Lock, Vec<Blocked>>, Error>>) -> Lock {
     match call.await {
-        Ok(TryAcquiredPlace::Granted(lock)) => lock,
-        Ok(TryAcquiredPlace::Full(blocked)) => panic!("full: {blocked:?}"),
+        Ok(Tried::Granted(lock)) => lock,
+        Ok(Tried::Refused(blocked)) => panic!("full: {blocked:?}"),
         Err(error) => panic!("not granted: {error:?}"),
     }
 }
@@ -27,7 +27,8 @@ async fn granted(call: impl IntoFuture<Output = Result<TryAcquiredPlace, Error>>
 async fn held_by_others(table: &Table, places: impl IntoIterator<Item = usize>) {
     let locks = table.process().locks("other");
     for place in places {
-        let lock = lambda_lock_testkit::granted(locks.try_acquire(format!("gateway/{place}")).lease(secs(60))).await;
+        let lock =
+            lambda_lock_testkit::granted(locks.acquire(format!("gateway/{place}")).lease(secs(60)).try_once()).await;
         lock.save();
     }
 }

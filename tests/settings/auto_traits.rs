@@ -3,10 +3,10 @@
 //! `tests/async_send_sync.rs`.
 
 use lambda_lock::{
-    Acquire, AcquireRequest, Attribute, Budget, Clock, Commit, CommitAndRelease, CommitOutcome, Dialect, Error,
-    ErrorKind, FailedWrite, Held, Instants, Lock, LockClient, LockClientBuilder, LockKey, LockWatch, Observation,
-    PeekedLock, Reclaim, ReclaimAll, Reclaiming, Release, ReleaseAll, ReleaseOutcome, ReleaseWorkflow, Renew, Resume,
-    ResumeAll, SavedLock, SharedClock, Sleep, TryAcquire, TryAcquired, Trying, Waiting,
+    Acquire, Attribute, Budget, Clock, Commit, CommitAndRelease, CommitOutcome, Dialect, Error, ErrorKind, FailedWrite,
+    Held, Instants, Lock, LockClient, LockClientBuilder, LockKey, LockWatch, Observation, PeekedLock, Reclaim,
+    ReclaimAll, Release, ReleaseAll, ReleaseOutcome, ReleaseWorkflow, Renew, Resume, ResumeAll, SavedLock, SharedClock,
+    Sleep, Tried,
 };
 
 macro_rules! pinned {
@@ -39,7 +39,6 @@ macro_rules! traits {
 
 pinned! {
     Acquire<'static>: [Send Sync Unpin];
-    AcquireRequest<'static, Trying>: [Send Sync Unpin];
     Attribute: [Send Sync Unpin];
     Budget: [Send Sync Unpin];
     Commit<'static>: [Send Sync Unpin];
@@ -60,7 +59,6 @@ pinned! {
     PeekedLock: [Send Sync Unpin];
     Reclaim<'static>: [Send Sync Unpin];
     ReclaimAll<'static>: [Send Sync Unpin];
-    Reclaiming: [Send Sync Unpin];
     Release: [Send Sync Unpin];
     ReleaseAll: [Send Sync Unpin];
     ReleaseOutcome: [Send Sync Unpin];
@@ -71,10 +69,7 @@ pinned! {
     SavedLock: [Send Sync Unpin];
     SharedClock: [Send Sync Unpin];
     Sleep: [Send !Sync Unpin];
-    TryAcquire<'static>: [Send Sync Unpin];
-    TryAcquired: [Send Sync Unpin];
-    Trying: [Send Sync Unpin];
-    Waiting: [Send Sync Unpin];
+    Tried<Lock>: [Send Sync Unpin];
     dyn Clock: [Send Sync];
     <Acquire<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
     <Commit<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
@@ -87,7 +82,6 @@ pinned! {
     <Renew<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
     <Resume<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
     <ResumeAll<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
-    <TryAcquire<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
 }
 
 /// The futures of methods. They have no names.

@@ -45,7 +45,8 @@ async fn no_key_and_no_holder_forges_a_line_of_the_text_of_an_error() {
     let locks = process.locks("me");
     for key in ["k\n2026-11-27 ERROR forged".to_owned(), "\u{202e}k\u{1b}[2J".to_owned(), "k".repeat(2_000)] {
         let _case = case(&key);
-        let held = locks.try_acquire(key.as_str()).lease(LEASE).owner(key.as_str()).await.unwrap().granted().unwrap();
+        let held =
+            locks.acquire(key.as_str()).lease(LEASE).owner(key.as_str()).try_once().await.unwrap().granted().unwrap();
         let hurried = || process.budget(LEASE).reserve(LEASE);
         let work = || locks.once(key.as_str()).lease(LEASE);
         let Started::Attempt(attempt) = work().start::<u8>().await.unwrap() else { panic!("nobody did it before") };
@@ -53,16 +54,16 @@ async fn no_key_and_no_holder_forges_a_line_of_the_text_of_an_error() {
         let again = work().start::<u8>().await.unwrap_err();
         process.next(vec![Fault::RequestLost; 200]);
         let unknown = locks.operator().peek(key.as_str()).await.unwrap_err();
-        let unavailable = locks.try_acquire(key.as_str()).lease(LEASE).await.unwrap_err();
+        let unavailable = locks.acquire(key.as_str()).lease(LEASE).try_once().await.unwrap_err();
         process.clear();
         for error in [
             locks.acquire(key.as_str()).within(&hurried()).await.unwrap_err(),
             locks.acquire_all([key.as_str(), "other"]).within(&hurried()).await.unwrap_err(),
             locks.acquire(key.as_str()).within(&process.budget(millis(0))).await.unwrap_err(),
-            locks.try_acquire(format!("once/{key}").as_str()).lease(LEASE).await.unwrap_err(),
+            locks.acquire(format!("once/{key}").as_str()).lease(LEASE).try_once().await.unwrap_err(),
             locks.acquire_all([key.as_str(), key.as_str()]).within(&process.budget(LEASE)).await.unwrap_err(),
-            locks.try_acquire(key.as_str()).reclaim_own().lease(LEASE).await.unwrap_err(),
-            locks.semaphore(key.as_str(), 0).try_acquire().lease(LEASE).await.unwrap_err(),
+            locks.acquire(key.as_str()).reclaim_own().lease(LEASE).try_once().await.unwrap_err(),
+            locks.semaphore(key.as_str(), 0).acquire().lease(LEASE).try_once().await.unwrap_err(),
             again,
             unknown,
             unavailable,

@@ -49,33 +49,33 @@ async fn a_call_that_cannot_work_is_refused_before_any_request() {
     let process: Process = Table::new().process();
     let locks = process.locks("me");
     let budget = process.budget(LEASE);
-    let acquire = |key: &str| locks.try_acquire(key).lease(LEASE);
+    let acquire = |key: &str| locks.acquire(key).lease(LEASE);
     let long = "k".repeat(2049);
 
     for (refused, names) in [
         (acquire(""), "lock key is empty"),
         (acquire(&long), "2049 bytes"),
-        (locks.try_acquire(("k", "s")).lease(LEASE), "sort key"),
+        (locks.acquire(("k", "s")).lease(LEASE), "sort key"),
         (acquire("k").lease(Duration::ZERO), "longer than 0"),
         (acquire("k").lease(secs(400 * 86_400)), "366 days"),
         (acquire("k").owner(""), "owner"),
         (acquire("k").workflow(""), "workflow"),
         (acquire("k").data(vec![0; 400 * 1024]), "409600"),
-        (locks.try_acquire("k"), "needs a lease"),
-        (locks.try_acquire("k").within(&Budget::unknown()), "unknown"),
+        (locks.acquire("k"), "needs a lease"),
+        (locks.acquire("k").within(&Budget::unknown()), "unknown"),
     ] {
-        is_invalid(&refused.await.map(drop).unwrap_err(), names);
+        is_invalid(&refused.try_once().await.map(drop).unwrap_err(), names);
     }
 
     is_invalid(&locks.acquire("k").await.map(drop).unwrap_err(), "budget");
-    is_invalid(&locks.acquire("k").lease(LEASE).await.map(drop).unwrap_err(), "try_acquire");
+    is_invalid(&locks.acquire("k").lease(LEASE).await.map(drop).unwrap_err(), "try_once");
     is_invalid(&locks.acquire("k").within(&Budget::unknown()).await.map(drop).unwrap_err(), "known end");
     is_invalid(&locks.acquire("").within(&budget).await.map(drop).unwrap_err(), "lock key is empty");
     is_invalid(&locks.operator().peek("").await.unwrap_err(), "lock key is empty");
     is_invalid(&locks.release_workflow("k", "").await.unwrap_err(), "workflow");
     assert!(process.take_sent().is_empty());
 
-    let mut lock = granted(acquire("k")).await;
+    let mut lock = granted(acquire("k").try_once()).await;
     process.take_sent();
     is_invalid(&lock.renew().lease(Duration::ZERO).await.unwrap_err(), "longer than 0");
     is_invalid(&lock.renew().data(vec![0; 400 * 1024]).await.unwrap_err(), "409600");
@@ -89,7 +89,7 @@ async fn a_missing_table_and_a_wrong_key_schema_say_so() {
         let _case = case(what);
         let locks = table.process().locks("me");
         for error in [
-            locks.try_acquire("k").lease(LEASE).await.map(drop).unwrap_err(),
+            locks.acquire("k").lease(LEASE).try_once().await.map(drop).unwrap_err(),
             locks.operator().peek("k").await.map(drop).unwrap_err(),
         ] {
             assert_eq!(error.kind(), ErrorKind::Table, "{error:?}");

@@ -27,7 +27,7 @@ async fn a_lock_under_the_longest_budget_can_be_renewed() {
         let process = table.process();
         let (locks, budget) = (process.locks("me"), process.budget(DAY * days));
 
-        let mut lock = granted(locks.try_acquire("k").within(&budget)).await;
+        let mut lock = granted(locks.acquire("k").within(&budget).try_once()).await;
         lock.checkpoint().await.unwrap();
         let token = lock.save();
         let lock = locks.resume(token).within(&budget).await.unwrap();
@@ -41,7 +41,7 @@ async fn a_lock_that_was_resumed_under_the_longest_budget_can_be_resumed_again()
     let table = Table::new();
     let process = table.process();
     let (locks, budget) = (process.locks("me"), process.budget(DAY * 367));
-    let lock = granted(locks.try_acquire("k").lease(DAY)).await;
+    let lock = granted(locks.acquire("k").lease(DAY).try_once()).await;
 
     let lock = locks.resume(lock.save()).within(&budget).await.unwrap();
     let lock = locks.resume(lock.save()).within(&budget).await.unwrap();
@@ -77,11 +77,11 @@ async fn each_acquire_has_its_own_default_owner() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("orders");
-    let one = granted(locks.try_acquire("a").lease(DAY)).await;
-    let two = granted(locks.try_acquire("b").lease(DAY)).await;
+    let one = granted(locks.acquire("a").lease(DAY).try_once()).await;
+    let two = granted(locks.acquire("b").lease(DAY).try_once()).await;
     let budget = process.budget(DAY).owner("orders:7/request");
-    let three = granted(locks.try_acquire("c").within(&budget)).await;
-    let four = granted(locks.try_acquire("d").lease(DAY).owner("named")).await;
+    let three = granted(locks.acquire("c").within(&budget).try_once()).await;
+    let four = granted(locks.acquire("d").lease(DAY).owner("named").try_once()).await;
 
     assert_ne!(one.owner(), two.owner());
     assert!(one.owner().starts_with("orders/") && two.owner().starts_with("orders/"));
@@ -97,7 +97,7 @@ async fn each_acquire_has_its_own_default_owner() {
 async fn reclaiming_an_own_lock_needs_an_owner() {
     let process = Table::new().process();
 
-    let error = process.locks("me").try_acquire("k").lease(DAY).reclaim_own().await.unwrap_err();
+    let error = process.locks("me").acquire("k").lease(DAY).reclaim_own().try_once().await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
     assert!(error.to_string().contains(".owner("), "{error}");
@@ -111,7 +111,7 @@ async fn an_acquire_takes_one_request_with_the_largest_drift_too() {
         let table = Table::new();
         let process = table.process();
         let locks = process.builder().clock_drift(drift).build().unwrap();
-        let lock = granted(locks.try_acquire("k").lease(secs(21))).await;
+        let lock = granted(locks.acquire("k").lease(secs(21)).try_once()).await;
         assert_eq!(process.take_operations(), ["UpdateItem"], "drift {drift}");
         lock.release().await.unwrap();
     }

@@ -75,8 +75,8 @@ async fn two_clients_with_different_prefixes_and_the_same_key_do_not_meet() {
 
     for (client, row) in clients.into_iter().zip(["k", "blue/k", "red/k"]) {
         let _case = case(row);
-        let refused = client.try_acquire("k").lease(LEASE).await.unwrap();
-        assert_eq!(refused.held().unwrap().holder, table.attribute(row, "ownerName").unwrap());
+        let refused = client.acquire("k").lease(LEASE).try_once().await.unwrap();
+        assert_eq!(refused.refused().unwrap().holder, table.attribute(row, "ownerName").unwrap());
     }
 
     for mut lock in held {
@@ -146,7 +146,7 @@ async fn a_key_is_checked_with_its_prefix_and_without_it() {
         [("", "lock key is empty"), ("once/order-42", r#"begins with "once/""#), (&"k".repeat(2044), "2049 bytes")]
     {
         let _case = case(key.len());
-        is_invalid(&blue.try_acquire(key).lease(LEASE).await.map(drop).unwrap_err(), names);
+        is_invalid(&blue.acquire(key).lease(LEASE).try_once().await.map(drop).unwrap_err(), names);
         is_invalid(&blue.release_workflow(key, "arn:1").await.unwrap_err(), names);
     }
     // The rows of idempotent work may be looked at, and broken.
@@ -156,7 +156,7 @@ async fn a_key_is_checked_with_its_prefix_and_without_it() {
     }
     assert!(process.take_sent().is_empty());
 
-    granted(blue.try_acquire("k".repeat(2043)).lease(LEASE)).await.release().await.unwrap();
+    granted(blue.acquire("k".repeat(2043)).lease(LEASE).try_once()).await.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,9 +175,9 @@ async fn what_one_client_learns_about_the_clock_the_prefixed_client_knows() {
     }
     process.take_sent();
 
-    let held = blue.try_acquire("k").lease(LEASE).await.unwrap();
+    let held = blue.acquire("k").lease(LEASE).try_once().await.unwrap();
 
-    assert!(held.held().is_some(), "a takeover by the wall clock: {held:?}");
+    assert!(held.refused().is_some(), "a takeover by the wall clock: {held:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,7 +187,7 @@ async fn a_prefix_belongs_to_the_partition_key_alone() {
     let locks = process.builder().sort_key_attribute("sk").build().unwrap();
     let blue = prefixed(&locks, "blue/");
 
-    let lock = granted(blue.try_acquire(("customer-7", "invoice-12")).lease(LEASE)).await;
+    let lock = granted(blue.acquire(("customer-7", "invoice-12")).lease(LEASE).try_once()).await;
 
     assert_eq!(lock.key(), &("blue/customer-7", "invoice-12").into());
     lock.release().await.unwrap();

@@ -31,7 +31,7 @@ async fn a_holder_that_lost_one_lock_writes_nothing() {
         let process = table.process();
         let mut set = acquired(&process.locks("me"), ["a", "b", "c"]).await;
         sleep(secs(100)).await;
-        granted(table.process().locks("other").try_acquire("c").lease(secs(60))).await.save();
+        granted(table.process().locks("other").acquire("c").lease(secs(60)).try_once()).await.save();
 
         let error = if release {
             set.commit_and_release([counted("o-1")]).await.unwrap_err()
@@ -119,7 +119,7 @@ async fn condition_checks_refuse_a_transaction_when_one_lock_is_lost() {
     };
     assert!(write("o-1").await.is_ok());
     sleep(secs(100)).await;
-    granted(table.process().locks("other").try_acquire("b").lease(secs(60))).await.save();
+    granted(table.process().locks("other").acquire("b").lease(secs(60)).try_once()).await.save();
     assert!(write("o-2").await.is_err());
     assert_eq!((applied(&table, "o-1"), applied(&table, "o-2")), (1, 0));
     set.release().await.unwrap();
@@ -132,7 +132,7 @@ async fn a_refused_commit_names_all_locks_that_are_lost() {
     let mut set = acquired(&process.locks("me"), ["a", "b", "c"]).await;
     sleep(secs(100)).await;
     for key in ["a", "c"] {
-        granted(table.process().locks("other").try_acquire(key).lease(secs(60))).await.save();
+        granted(table.process().locks("other").acquire(key).lease(secs(60)).try_once()).await.save();
     }
 
     let error = set.commit([counted("o-1")]).await.unwrap_err();
@@ -169,7 +169,7 @@ async fn the_outcome_is_told_by_a_lock_that_is_still_held_when_another_one_is_lo
         process.next([fault.clone(), fault.clone(), fault]);
         assert!(set.commit([counted("o-1")]).await.unwrap_err().is_unknown());
         table.delete("a");
-        granted(table.process().locks("other").try_acquire("a").lease(secs(60))).await.save();
+        granted(table.process().locks("other").acquire("a").lease(secs(60)).try_once()).await.save();
 
         assert_eq!(set.resolve_commit().await.unwrap(), outcome);
 

@@ -37,7 +37,7 @@ async fn locks_that_were_held_before_are_granted_with_a_larger_token() {
     let first = acquired(&locks, ["a", "b"]).await;
     let token = first.fencing_token().unwrap();
     first.release().await.unwrap();
-    let single = granted(locks.try_acquire("a").lease(LEASE)).await;
+    let single = granted(locks.acquire("a").lease(LEASE).try_once()).await;
     assert_eq!(single.fencing_token(), token + 1);
     single.release().await.unwrap();
     sleep(secs(1)).await;
@@ -63,7 +63,7 @@ async fn a_row_that_no_larger_token_can_follow_is_reported_and_nothing_is_writte
         let before = table.row("a");
         process.take_sent();
 
-        let error = locks.try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap_err();
+        let error = locks.acquire_all(["a", "b"]).lease(LEASE).try_once().await.unwrap_err();
 
         assert!(error.kind() == ErrorKind::InvalidRecord && error.to_string().contains("the row key=\"b\""), "{error}");
         assert_eq!(error.invalid_attribute(), Some("fencingToken"));
@@ -94,7 +94,7 @@ async fn additional_attributes_of_earlier_grants_are_removed() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
-    granted(locks.try_acquire("a").lease(LEASE).attribute("job", "x")).await.release().await.unwrap();
+    granted(locks.acquire("a").lease(LEASE).attribute("job", "x").try_once()).await.release().await.unwrap();
 
     acquired(&locks, ["a", "b"]).await.release().await.unwrap();
 
@@ -106,7 +106,7 @@ async fn a_workflow_is_written_to_each_row_and_released_from_each() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
-    let request = locks.try_acquire_all(["a", "b"]).lease(LEASE).workflow("arn:1").owner("execution");
+    let request = locks.acquire_all(["a", "b"]).lease(LEASE).workflow("arn:1").owner("execution").try_once();
     std::mem::forget(request.await.unwrap().granted().unwrap());
     assert_eq!(table.attribute("a", "workflow").unwrap(), "arn:1");
 
@@ -148,11 +148,11 @@ async fn a_late_copy_of_a_takeover_is_refused_after_the_holder_has_released() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
-    let first = locks.try_acquire_all(["a", "b"]).lease(LEASE).owner("task").await.unwrap().granted().unwrap();
+    let first = locks.acquire_all(["a", "b"]).lease(LEASE).owner("task").try_once().await.unwrap().granted().unwrap();
     process.take_sent();
     // The first request shows the rows. Each takeover meets another transaction.
     process.next([Fault::None].into_iter().chain((0..60).map(|_| conflict())));
-    let second = locks.try_acquire_all(["a", "b"]).lease(LEASE).owner("task").reclaim_own().await.unwrap_err();
+    let second = locks.acquire_all(["a", "b"]).lease(LEASE).owner("task").reclaim_own().try_once().await.unwrap_err();
     assert_eq!(second.kind(), ErrorKind::Unavailable, "{second:?}");
     let copy = process.take_sent().remove(1);
     process.clear();
@@ -169,7 +169,7 @@ async fn a_set_in_order_has_the_token_of_each_of_its_keys_as_it_names_them() {
     let process = table.process();
     let plain = process.locks("me");
     for _ in 0..5 {
-        granted(plain.try_acquire("blue/blue/x").lease(secs(5))).await.release().await.unwrap();
+        granted(plain.acquire("blue/blue/x").lease(secs(5)).try_once()).await.release().await.unwrap();
     }
     let locks = plain.prefixed("blue/").unwrap();
     let budget = process.budget(secs(30)).reserve(secs(0));

@@ -28,7 +28,7 @@ async fn a_set_of_which_a_lock_is_lost_cannot_be_resumed_and_its_rest_is_release
     let table = Table::new();
     let saved = acquired(&table.process().locks("me"), ["a", "b", "c"]).await.save();
     sleep(secs(100)).await;
-    granted(table.process().locks("other").try_acquire("b").lease(secs(60))).await.save();
+    granted(table.process().locks("other").acquire("b").lease(secs(60)).try_once()).await.save();
 
     let error = table.process().locks("next").resume_all(saved).await.unwrap_err();
 
@@ -42,7 +42,7 @@ async fn a_lock_whose_resume_fails_is_released_too_when_others_are_lost_and_all_
     let saved = acquired(&table.process().locks("me"), ["a", "b", "c", "d"]).await.save();
     sleep(secs(100)).await;
     for lost in ["b", "d"] {
-        granted(table.process().locks("other").try_acquire(lost).lease(secs(60))).await.save();
+        granted(table.process().locks("other").acquire(lost).lease(secs(60)).try_once()).await.save();
     }
     let process = table.process();
     process.next([Fault::error("AccessDeniedException")]);
@@ -123,7 +123,7 @@ async fn a_reclaim_after_a_renewal_or_of_a_lost_lock() {
     std::mem::forget((first, second));
 
     sleep(secs(100)).await;
-    granted(table.process().locks("other").try_acquire("b").lease(secs(60))).await.save();
+    granted(table.process().locks("other").acquire("b").lease(secs(60)).try_once()).await.save();
     let before = table.row("a");
     let error = locks.reclaim_all(saved).lease(LEASE).await.unwrap_err();
     assert!(error.is_lost() && error.to_string().contains("the lock b is no longer ours"), "{error}");
@@ -147,7 +147,7 @@ async fn locks_that_were_not_acquired_together_are_no_set() {
         "{error}"
     );
     let of = async |key, workflow| {
-        let set = locks.try_acquire_all([key]).lease(LEASE).owner("task").workflow(workflow).await.unwrap();
+        let set = locks.acquire_all([key]).lease(LEASE).owner("task").workflow(workflow).try_once().await.unwrap();
         set.granted().unwrap().save().locks()[0].clone()
     };
     let two_workflows = vec![of("e", "arn:1").await, of("f", "arn:2").await];
@@ -179,7 +179,7 @@ async fn a_saved_set_is_released_resumed_and_reclaimed_however_it_was_acquired()
         let (locks, budget) = (process.locks("me"), process.budget(secs(60)).reserve(secs(0)));
         let request = || locks.acquire_all(["a", "b"]).within(&budget).lease(LEASE);
         // So that their rows do not have the same token.
-        granted(locks.try_acquire("b").lease(LEASE)).await.release().await.unwrap();
+        granted(locks.acquire("b").lease(LEASE).try_once()).await.release().await.unwrap();
         table.set("b", json!({"fencingToken": {"N": "9000000000000000000"}}));
         let set = if in_order { request().in_order().await } else { request().await }.unwrap();
         assert_eq!(set.fencing_token().is_none(), in_order);
@@ -246,7 +246,7 @@ async fn a_reclaim_keeps_the_attributes_of_the_rows() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
-    let lock = granted(locks.try_acquire("a").lease(LEASE).attribute("job", "nightly")).await;
+    let lock = granted(locks.acquire("a").lease(LEASE).attribute("job", "nightly").try_once()).await;
     let saved = SavedLockSet::from_locks(vec![lock.save()]);
 
     let set = locks.reclaim_all(saved).lease(LEASE).await.unwrap();

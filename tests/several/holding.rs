@@ -9,7 +9,7 @@ use tokio::time::sleep;
 /// Somebody takes this lock over, after its lease has ended.
 async fn taken(table: &Table, key: &str) {
     let other = table.process().locks("other");
-    granted(other.try_acquire(key).lease(secs(60))).await.save();
+    granted(other.acquire(key).lease(secs(60)).try_once()).await.save();
 }
 
 #[tokio::test(start_paused = true)]
@@ -282,7 +282,7 @@ async fn a_slow_request_of_one_lock_does_not_delay_those_of_the_others() {
 async fn with_leases<const N: usize>(locks: &LockClient, leases: [(&str, Duration); N]) -> LockSet {
     let mut saved = Vec::new();
     for (key, lease) in leases {
-        saved.push(granted(locks.try_acquire(key).owner("me").lease(lease)).await.save());
+        saved.push(granted(locks.acquire(key).owner("me").lease(lease).try_once()).await.save());
     }
     locks.resume_all(SavedLockSet::from_locks(saved)).await.unwrap()
 }

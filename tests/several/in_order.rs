@@ -40,8 +40,8 @@ async fn it_holds_and_renews_what_it_has_while_it_waits_for_the_next() {
     let (set, ()) = tokio::join!(acquire, async {
         for _ in 0..20 {
             sleep(secs(1)).await;
-            let refused = table.process().locks("third").try_acquire("a").lease(secs(1)).await.unwrap();
-            assert!(refused.held().is_some(), "a is held, and its lease never ends");
+            let refused = table.process().locks("third").acquire("a").lease(secs(1)).try_once().await.unwrap();
+            assert!(refused.refused().is_some(), "a is held, and its lease never ends");
             assert_eq!(table.row("c"), None);
         }
         other.release().await.unwrap();
@@ -89,7 +89,7 @@ async fn when_a_lock_is_lost_meanwhile_it_begins_anew() {
         sleep(secs(3)).await;
         assert!(table.row("a").is_some(), "it has begun anew, although b is still held");
         table.delete("a");
-        let thief = granted(table.process().locks("thief").try_acquire("a").lease(secs(5))).await;
+        let thief = granted(table.process().locks("thief").acquire("a").lease(secs(5)).try_once()).await;
         sleep(secs(4)).await;
         thief.release().await.unwrap();
         other.release().await.unwrap();
@@ -132,7 +132,7 @@ async fn a_set_in_order_is_renewed_committed_and_lost_as_one_together() {
     set.commit([lambda_lock_testkit::counted("o-1")]).await.unwrap();
     set.checkpoint().await.unwrap();
     sleep(secs(100)).await;
-    granted(table.process().locks("other").try_acquire("a").lease(secs(60))).await.save();
+    granted(table.process().locks("other").acquire("a").lease(secs(60)).try_once()).await.save();
     let error = set.checkpoint().await.unwrap_err();
     assert!(error.is_lost() && error.to_string().contains("the lock a"), "{error}");
     assert!(table.is_released("b"));
@@ -325,7 +325,7 @@ async fn it_never_says_lost() {
             let seen = locks.operator().peek("a").await.unwrap().unwrap();
             locks.operator().break_lock("a", &seen, "test").await.unwrap();
             if is_stolen {
-                let _ = granted(table.process().locks("thief").try_acquire("a").lease(secs(60))).await.save();
+                let _ = granted(table.process().locks("thief").acquire("a").lease(secs(60)).try_once()).await.save();
             }
             if frees_b {
                 sleep(secs(lasting - breaks_at) - millis(100)).await;

@@ -12,14 +12,18 @@ async fn invalid_calls_send_no_request() {
     let many: Vec<String> = (0..26).map(|index| format!("k-{index}")).collect();
     let none: [&str; 0] = [];
     for (name, error, text) in [
-        ("none", locks.try_acquire_all(none).lease(LEASE).await.unwrap_err(), "1 to 25 locks, but 0"),
-        ("too many", locks.try_acquire_all(many.clone()).lease(LEASE).await.unwrap_err(), "but 26 keys"),
-        ("twice", locks.try_acquire_all(["a", "b", "a"]).lease(LEASE).await.unwrap_err(), "the key a was given twice"),
-        ("once", locks.try_acquire_all(["a", "once/b"]).lease(LEASE).await.unwrap_err(), "once/"),
-        ("empty", locks.try_acquire_all(["a", ""]).lease(LEASE).await.unwrap_err(), "empty"),
-        ("nobody", locks.try_acquire_all(["a"]).lease(LEASE).reclaim_own().await.unwrap_err(), ".owner(…)"),
-        ("no lease", locks.try_acquire_all(["a", "b"]).await.unwrap_err(), "the locks a and b"),
-        ("no budget", locks.acquire_all(["a", "b"]).lease(LEASE).await.unwrap_err(), "try_acquire_all"),
+        ("none", locks.acquire_all(none).lease(LEASE).try_once().await.unwrap_err(), "1 to 25 locks, but 0"),
+        ("too many", locks.acquire_all(many.clone()).lease(LEASE).try_once().await.unwrap_err(), "but 26 keys"),
+        (
+            "twice",
+            locks.acquire_all(["a", "b", "a"]).lease(LEASE).try_once().await.unwrap_err(),
+            "the key a was given twice",
+        ),
+        ("once", locks.acquire_all(["a", "once/b"]).lease(LEASE).try_once().await.unwrap_err(), "once/"),
+        ("empty", locks.acquire_all(["a", ""]).lease(LEASE).try_once().await.unwrap_err(), "empty"),
+        ("nobody", locks.acquire_all(["a"]).lease(LEASE).reclaim_own().try_once().await.unwrap_err(), ".owner(…)"),
+        ("no lease", locks.acquire_all(["a", "b"]).try_once().await.unwrap_err(), "the locks a and b"),
+        ("no budget", locks.acquire_all(["a", "b"]).lease(LEASE).await.unwrap_err(), "try_once"),
         (
             "in order",
             locks.acquire_all(["a", "b", "b"]).within(&process.budget(secs(9))).in_order().await.unwrap_err(),
@@ -33,7 +37,7 @@ async fn invalid_calls_send_no_request() {
     }
     assert!(operations(&process).is_empty());
     let most: Vec<String> = many.into_iter().take(25).collect();
-    let set = locks.try_acquire_all(most).lease(LEASE).await.unwrap().granted().unwrap();
+    let set = locks.acquire_all(most).lease(LEASE).try_once().await.unwrap().granted().unwrap();
     assert_eq!(operations(&process), ["TransactWriteItems"]);
     set.release().await.unwrap();
     assert_eq!(operations(&process).len(), 25);
@@ -46,7 +50,7 @@ async fn a_table_without_transactions_is_an_error_that_names_the_other_way() {
     let body = r#"{"__type": "ValidationException", "message": "Transactions are not supported on this table"}"#;
     process.next([Fault::Says(400, body)]);
 
-    let error = process.locks("me").try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap_err();
+    let error = process.locks("me").acquire_all(["a", "b"]).lease(LEASE).try_once().await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error:?}");
     assert!(error.to_string().contains("not supported") && error.to_string().contains(".in_order()"), "{error}");
@@ -59,7 +63,7 @@ async fn a_missing_table_and_missing_permissions_are_reported_at_once() {
     let process = table.process();
     for code in ["ResourceNotFoundException", "AccessDeniedException"] {
         process.next([Fault::error(code)]);
-        let error = process.locks("me").try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap_err();
+        let error = process.locks("me").acquire_all(["a", "b"]).lease(LEASE).try_once().await.unwrap_err();
         assert!(error.kind() == ErrorKind::Table || error.kind() == ErrorKind::Denied, "{error:?}");
         assert!(error.to_string().contains("the locks a and b"), "{error}");
         assert_eq!(operations(&process), ["TransactWriteItems"]);

@@ -1,7 +1,7 @@
 //! Transactions without a response: the same one is sent again, and nothing stays behind.
 
 use crate::{BELIEVED, LEASE, acquired, content, operations, released};
-use lambda_lock::TryAcquiredAll;
+use lambda_lock::Tried;
 use lambda_lock_testkit::{Fault, Table, case, millis, secs};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -12,7 +12,7 @@ async fn a_grant_that_is_found_after_half_of_its_lease_is_renewed_first() {
     let locks = process.builder().request_timeout(secs(12)).build().unwrap();
     process.next([Fault::NeverAnswers]);
 
-    let set = locks.try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap().granted().unwrap();
+    let set = locks.acquire_all(["a", "b"]).lease(LEASE).try_once().await.unwrap().granted().unwrap();
 
     assert_eq!(operations(&process), ["TransactWriteItems", "TransactWriteItems", "UpdateItem", "UpdateItem"]);
     assert!(set.remaining() > BELIEVED - millis(100), "{:?}", set.remaining());
@@ -25,9 +25,11 @@ async fn a_late_grant_that_was_lost_meanwhile_is_of_unknown_outcome_and_its_rest
     let process = table.process();
     let locks = process.builder().request_timeout(secs(30)).build().unwrap();
     process.next([Fault::NeverAnswers]);
-    let (got, ()) = tokio::join!(locks.try_acquire_all(["a", "b"]).lease(LEASE), async {
+    let (got, ()) = tokio::join!(locks.acquire_all(["a", "b"]).lease(LEASE).try_once(), async {
         sleep(secs(28)).await;
-        lambda_lock_testkit::granted(table.process().locks("other").try_acquire("b").lease(secs(60))).await.save();
+        lambda_lock_testkit::granted(table.process().locks("other").acquire("b").lease(secs(60)).try_once())
+            .await
+            .save();
     });
     let error = got.unwrap_err();
     assert!(error.is_unknown(), "{error:?}");
@@ -41,7 +43,7 @@ async fn a_call_that_ends_without_knowing_releases_what_it_may_have_got() {
     // All of the transactions are applied, but nobody hears of it.
     process.next([Fault::NeverAnswers, Fault::NeverAnswers, Fault::NeverAnswers]);
 
-    let error = process.locks("me").try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap_err();
+    let error = process.locks("me").acquire_all(["a", "b"]).lease(LEASE).try_once().await.unwrap_err();
 
     assert!(error.is_unknown() && error.to_string().contains("the locks a and b may or may not"), "{error}");
     assert_eq!(released(&table, &["a", "b"]), [true; 2]);
@@ -74,8 +76,8 @@ async fn a_late_copy_of_an_applied_transaction_is_refused() {
     let (status, body) = table.carry_out("TransactWriteItems", &copy.to_string());
     assert_eq!(status, 400, "{body}");
     assert_eq!(released(&table, &["a", "b"]), [true; 2]);
-    let refused = process.locks("me").try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap();
-    assert!(matches!(refused, TryAcquiredAll::Granted(_)));
+    let refused = process.locks("me").acquire_all(["a", "b"]).lease(LEASE).try_once().await.unwrap();
+    assert!(matches!(refused, Tried::Granted(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,11 +90,11 @@ async fn a_transaction_that_dynamodb_recovers_after_five_seconds_is_granted() {
         process.next([Fault::Limbo]);
 
         let granted = match budget {
-            None => locks.try_acquire_all(["a", "b"]).lease(LEASE).await,
-            Some(budget) => locks.try_acquire_all(["a", "b"]).within(&process.budget(secs(budget))).await,
+            None => locks.acquire_all(["a", "b"]).lease(LEASE).try_once().await,
+            Some(budget) => locks.acquire_all(["a", "b"]).within(&process.budget(secs(budget))).try_once().await,
         };
 
-        let Ok(TryAcquiredAll::Granted(set)) = granted else { panic!("not granted: {granted:?}") };
+        let Ok(Tried::Granted(set)) = granted else { panic!("not granted: {granted:?}") };
         let sent = process.take_sent();
         let first = content(&sent[0]);
         assert!(sent.iter().filter(|sent| sent.operation == "TransactWriteItems").all(|again| content(again) == first));
@@ -115,15 +117,17 @@ async fn an_acquire_that_meets_a_transaction_in_progress_leaves_the_reserve_of_i
         } else {
             other.next([Fault::Limbo]);
             let others = other.locks("other");
-            timeout(millis(100), others.try_acquire_all(["a", "b"]).lease(LEASE).into_future()).await.unwrap_err();
+            timeout(millis(100), others.acquire_all(["a", "b"]).lease(LEASE).try_once().into_future())
+                .await
+                .unwrap_err();
         }
         let began = Instant::now();
 
         let error = match kind {
-            "a set, tried" => locks.try_acquire_all(["a", "b"]).within(&budget).await.map(|_| ()),
+            "a set, tried" => locks.acquire_all(["a", "b"]).within(&budget).try_once().await.map(|_| ()),
             "a set, waited for" => locks.acquire_all(["a", "b"]).within(&budget).await.map(|_| ()),
             "in order" => locks.acquire_all(["a", "b"]).within(&budget).in_order().await.map(|_| ()),
-            "one lock, tried" => locks.try_acquire("a").within(&budget).await.map(|_| ()),
+            "one lock, tried" => locks.acquire("a").within(&budget).try_once().await.map(|_| ()),
             _ => locks.acquire("a").within(&budget).await.map(|_| ()),
         }
         .unwrap_err();

@@ -16,7 +16,7 @@ mod random;
 mod refused;
 mod waiting;
 
-use lambda_lock::{Error, LockClient, LockSet, TryAcquiredAll};
+use lambda_lock::{Error, LockClient, LockSet, Tried};
 use lambda_lock_testkit::{Fault, Process, Sent, Table, secs};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -27,9 +27,9 @@ const BELIEVED: Duration = secs(20);
 
 /// Acquires these locks, which must be free.
 async fn acquired<const N: usize>(locks: &LockClient, keys: [&str; N]) -> LockSet {
-    match locks.try_acquire_all(keys).lease(LEASE).await {
-        Ok(TryAcquiredAll::Granted(set)) => set,
-        Ok(TryAcquiredAll::Blocked(blocked)) => panic!("blocked: {blocked:?}"),
+    match locks.acquire_all(keys).lease(LEASE).try_once().await {
+        Ok(Tried::Granted(set)) => set,
+        Ok(Tried::Refused(blocked)) => panic!("blocked: {blocked:?}"),
         Err(error) => panic!("not granted: {error:?}"),
     }
 }
@@ -52,7 +52,7 @@ fn conflict() -> Fault {
 /// A lock of another owner, which is held for a minute.
 async fn held_by_another(table: &Table, key: &str) -> lambda_lock::Lock {
     let other = table.process().locks("other");
-    lambda_lock_testkit::granted(other.try_acquire(key).lease(secs(60)).owner("other")).await
+    lambda_lock_testkit::granted(other.acquire(key).lease(secs(60)).owner("other").try_once()).await
 }
 
 /// The tokens of these rows.

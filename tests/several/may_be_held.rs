@@ -42,7 +42,7 @@ async fn an_acquire_together_has_them_all_where_its_text_has_not() {
     let process = table.process();
     process.next(vec![Fault::BlackHole; 60]);
     let keys = ["a", "b", "c", "d", "e", "f", "g"];
-    let error = process.locks("me").try_acquire_all(keys).lease(LEASE).await.unwrap_err();
+    let error = process.locks("me").acquire_all(keys).lease(LEASE).try_once().await.unwrap_err();
     assert!(error.is_unknown() && error.to_string().contains("and 2 more"), "{error}");
     assert_eq!(may_be_held(&error), keys);
 }
@@ -104,7 +104,7 @@ async fn when_a_lock_is_lost_those_that_could_not_be_given_back_are_named() {
         let locks = process.locks("me");
         let mut set = acquired(&locks, ["a", "b", "c"]).await;
         sleep(secs(100)).await;
-        granted(table.process().locks("other").try_acquire("b").lease(secs(60))).await.save();
+        granted(table.process().locks("other").acquire("b").lease(secs(60)).try_once()).await.save();
         // Its renewal gets a response, and its release does not.
         process.next_of("a", [vec![Fault::None], vec![Fault::BlackHole; 40]].concat());
 
@@ -135,7 +135,7 @@ async fn a_commit_of_unknown_outcome_has_all_of_its_locks() {
 /// Another grant has this lock, and the guard does not know.
 async fn is_taken(table: &Table, key: &str) {
     table.delete(key);
-    granted(table.process().locks("other").try_acquire(key).lease(secs(60))).await.save();
+    granted(table.process().locks("other").acquire(key).lease(secs(60)).try_once()).await.save();
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,7 +249,7 @@ async fn a_release_that_is_refused_names_the_locks_that_stay_held() {
         assert_eq!((error.kind(), may_be_held(&error)), (kind, vec!["a", "b"]));
         assert_eq!(released(&table, &["a", "b", "c"]), [false, false, true]);
 
-        let lock = granted(locks.try_acquire("d").lease(LEASE)).await;
+        let lock = granted(locks.acquire("d").lease(LEASE).try_once()).await;
         refuse(&["d"]);
         let error = lock.release().await.unwrap_err();
         assert_eq!((error.kind(), may_be_held(&error)), (kind, vec!["d"]));

@@ -13,12 +13,12 @@ async fn broken(client: &LockClient, key: &str) {
 }
 
 async fn taken_by_thief(table: &Table, key: &str, lease: Duration) -> Lock {
-    granted(table.process().locks("thief").try_acquire(key).lease(lease).owner("thief")).await
+    granted(table.process().locks("thief").acquire(key).lease(lease).owner("thief").try_once()).await
 }
 
 /// A lock that is held for very long.
 async fn held_long(table: &Table, key: &str) -> Lock {
-    granted(table.process().locks("other").try_acquire(key).lease(secs(3_600)).owner("other")).await
+    granted(table.process().locks("other").acquire(key).lease(secs(3_600)).owner("other").try_once()).await
 }
 
 async fn until_granted(table: &Table, key: &str) {

@@ -1,7 +1,7 @@
 //! Locks that others hold: none of the set is granted, and the refusal names them.
 
 use crate::{LEASE, acquired, blocked, cancelled, conflict, held_by_another, operations};
-use lambda_lock::{ErrorKind, TryAcquiredAll};
+use lambda_lock::{Blocked, ErrorKind, LockSet, Tried};
 use lambda_lock_testkit::{Fault, Table, case, secs};
 use serde_json::json;
 use tokio::time::sleep;
@@ -13,10 +13,10 @@ async fn a_refusal_names_each_held_lock_and_writes_nothing() {
     let locks = process.locks("me");
     let (long, short) = (held_by_another(&table, "b").await, {
         let other = table.process().locks("short");
-        lambda_lock_testkit::granted(other.try_acquire("c").lease(secs(5)).owner("short")).await
+        lambda_lock_testkit::granted(other.acquire("c").lease(secs(5)).owner("short").try_once()).await
     });
 
-    let TryAcquiredAll::Blocked(refused) = locks.try_acquire_all(["a", "b", "c"]).lease(LEASE).await.unwrap() else {
+    let Tried::Refused(refused) = locks.acquire_all(["a", "b", "c"]).lease(LEASE).try_once().await.unwrap() else {
         panic!("two of them are held")
     };
 
@@ -44,17 +44,18 @@ async fn an_observation_of_each_lock_counts_in_the_next_call() {
     let locks = process.builder().without_wall_clock_takeover().build().unwrap();
     std::mem::forget(held_by_another(&table, "a").await);
     std::mem::forget(held_by_another(&table, "b").await);
-    let refused = |granted: TryAcquiredAll| match granted {
-        TryAcquiredAll::Blocked(blocked) => blocked,
-        TryAcquiredAll::Granted(_) => panic!("both are held"),
+    let refused = |granted: Tried<LockSet, Vec<Blocked>>| match granted {
+        Tried::Refused(blocked) => blocked,
+        Tried::Granted(_) => panic!("both are held"),
     };
-    let first = refused(locks.try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap());
+    let first = refused(locks.acquire_all(["a", "b"]).lease(LEASE).try_once().await.unwrap());
     sleep(secs(100)).await;
-    let fresh = refused(locks.try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap());
+    let fresh = refused(locks.acquire_all(["a", "b"]).lease(LEASE).try_once().await.unwrap());
     assert_eq!(fresh.len(), 2, "each call observes anew");
 
     let seen = first.into_iter().map(|one| (one.key, one.held.observation.and_waited(secs(100))));
-    let set = locks.try_acquire_all(["a", "b"]).lease(LEASE).observations(seen).await.unwrap().granted().unwrap();
+    let set =
+        locks.acquire_all(["a", "b"]).lease(LEASE).observations(seen).try_once().await.unwrap().granted().unwrap();
     set.release().await.unwrap();
 }
 
@@ -84,9 +85,9 @@ async fn rows_that_a_refusal_does_not_bring_are_read() {
     let other = held_by_another(&table, "b").await;
     process.next([cancelled(&["None", "ConditionalCheckFailed"])]);
 
-    let refused = locks.try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap();
+    let refused = locks.acquire_all(["a", "b"]).lease(LEASE).try_once().await.unwrap();
 
-    assert!(matches!(refused, TryAcquiredAll::Blocked(blocked) if blocked.len() == 1));
+    assert!(matches!(refused, Tried::Refused(blocked) if blocked.len() == 1));
     assert_eq!(operations(&process), ["TransactWriteItems", "BatchGetItem"]);
     other.release().await.unwrap();
 
@@ -109,9 +110,9 @@ async fn keys_that_dynamodb_leaves_unprocessed_are_read_again() {
     let unprocessed = Fault::Says(200, Box::leak(unprocessed.to_string().into_boxed_str()));
     process.next([cancelled(&["None", "ConditionalCheckFailed"]), unprocessed]);
 
-    let refused = process.locks("me").try_acquire_all(["a", "b"]).lease(LEASE).await.unwrap();
+    let refused = process.locks("me").acquire_all(["a", "b"]).lease(LEASE).try_once().await.unwrap();
 
-    assert!(matches!(refused, TryAcquiredAll::Blocked(blocked) if blocked[0].key.key() == "b"));
+    assert!(matches!(refused, Tried::Refused(blocked) if blocked[0].key.key() == "b"));
     assert_eq!(operations(&process), ["TransactWriteItems", "BatchGetItem", "BatchGetItem"]);
     other.release().await.unwrap();
 }

@@ -17,7 +17,7 @@ async fn it_reads_while_it_waits_and_is_granted_when_all_are_free() {
         a.release().await.unwrap();
         sleep(secs(2)).await;
         assert_eq!(table.row("c"), None, "nothing is held meanwhile");
-        let single = granted(table.process().locks("single").try_acquire("a").lease(secs(1))).await;
+        let single = granted(table.process().locks("single").acquire("a").lease(secs(1)).try_once()).await;
         single.release().await.unwrap();
         b.release().await.unwrap();
     });
@@ -38,7 +38,7 @@ async fn it_takes_over_when_the_last_holder_is_dead() {
     let locks = process.locks("me");
     let other = table.process().locks("other");
     for (key, lease) in [("a", secs(5)), ("b", secs(9))] {
-        std::mem::forget(granted(other.try_acquire(key).lease(lease)).await);
+        std::mem::forget(granted(other.acquire(key).lease(lease).try_once()).await);
     }
     let began = Instant::now();
 

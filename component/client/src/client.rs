@@ -8,12 +8,12 @@ use crate::bindings::exports::lambda_lock::lock::types;
 use crate::convert::{epoch_millis, millis};
 use crate::error::invalid;
 use crate::lock::Lock;
-use crate::options::{acquiring, budget, leasing, one_of_several, outcome, releasing, several};
+use crate::options::{acquiring, budget, one_of_several, outcome, reclaiming, releasing, several};
 use crate::run::run;
 use crate::set::{LockSet, gone};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Region};
 use aws_smithy_wasm::wasi::{WasiHttpClientBuilder, WasiSleep};
-use lambda_lock::{Dialect, LockClient, LockClientBuilder, PeekedLock, SavedLockSet, TryAcquired};
+use lambda_lock::{Dialect, LockClient, LockClientBuilder, PeekedLock, SavedLockSet, Tried};
 use std::time::Duration;
 
 type Result<T> = std::result::Result<T, types::Error>;
@@ -57,9 +57,9 @@ impl GuestClient for Client {
     }
 
     fn try_acquire(&self, key: types::LockKey, options: AcquireOptions) -> Result<Acquired> {
-        match run(acquiring(self.locks.try_acquire(key), options).into_future())? {
-            TryAcquired::Granted(lock) => Ok(Acquired::Granted(self.held(lock))),
-            TryAcquired::Held(held) => Ok(Acquired::Held(held.into())),
+        match run(Box::pin(acquiring(self.locks.acquire(key), options).try_once()))? {
+            Tried::Granted(lock) => Ok(Acquired::Granted(self.held(lock))),
+            Tried::Refused(held) => Ok(Acquired::Held(held.into())),
         }
     }
 
@@ -85,9 +85,7 @@ impl GuestClient for Client {
     }
 
     fn reclaim(&self, saved: types::SavedLock, options: AcquireOptions) -> Result<locks::Lock> {
-        let AcquireOptions { budget, lease, data, .. } = options;
-        let lock = run(leasing(self.locks.reclaim(saved.into()), budget, lease, data).into_future())?;
-        Ok(self.held(lock))
+        Ok(self.held(run(reclaiming(self.locks.reclaim(saved.into()), options).into_future())?))
     }
 
     fn release(&self, saved: types::SavedLock, options: ReleaseOptions) -> Result<types::ReleaseOutcome> {

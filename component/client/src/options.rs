@@ -2,15 +2,31 @@
 
 use crate::bindings::exports::lambda_lock::lock::locks::{AcquireOptions, Budget, ReleaseOptions, SeveralOptions};
 use crate::bindings::exports::lambda_lock::lock::types;
-use lambda_lock::{AcquireAll, AcquirePlace, AcquireRequest, NewHolder, Release, ReleaseOutcome};
+use lambda_lock::{Acquire, AcquireAll, AcquirePlace, Reclaim, Release, ReleaseOutcome};
 use std::time::Duration;
 
-pub(crate) fn acquiring<Mode: NewHolder>(
-    request: AcquireRequest<'_, Mode>,
-    options: AcquireOptions,
-) -> AcquireRequest<'_, Mode> {
-    let AcquireOptions { budget, lease, owner, workflow, data, observation, reclaim_own, queueing } = options;
-    let mut request = leasing(request, budget, lease, data);
+/// Sets the options that an acquire and a reclaim have in common. The crate's builders have the same methods, but no trait for
+/// them.
+macro_rules! leasing {
+    ($request:expr, $time:expr, $lease:expr, $data:expr) => {{
+        let mut request = match $data {
+            types::DataChange::Keep => $request,
+            types::DataChange::Set(bytes) => $request.data(bytes),
+            types::DataChange::Remove => $request.remove_data(),
+        };
+        if let Some(time) = $time {
+            request = request.within(&budget(time));
+        }
+        match $lease {
+            Some(lease) => request.lease(Duration::from_millis(lease)),
+            None => request,
+        }
+    }};
+}
+
+pub(crate) fn acquiring(request: Acquire<'_>, options: AcquireOptions) -> Acquire<'_> {
+    let AcquireOptions { budget: time, lease, owner, workflow, data, observation, reclaim_own, queueing } = options;
+    let mut request = leasing!(request, time, lease, data);
     if let Some(owner) = owner {
         request = request.owner(owner);
     }
@@ -26,29 +42,12 @@ pub(crate) fn acquiring<Mode: NewHolder>(
     if reclaim_own { request.reclaim_own() } else { request }
 }
 
-/// The options that an acquire and a reclaim have in common.
-pub(crate) fn leasing<Mode>(
-    request: AcquireRequest<'_, Mode>,
-    time: Option<Budget>,
-    lease: Option<u64>,
-    data: types::DataChange,
-) -> AcquireRequest<'_, Mode> {
-    let mut request = match data {
-        types::DataChange::Keep => request,
-        types::DataChange::Set(bytes) => request.data(bytes),
-        types::DataChange::Remove => request.remove_data(),
-    };
-    if let Some(time) = time {
-        request = request.within(&budget(time));
-    }
-    match lease {
-        Some(lease) => request.lease(Duration::from_millis(lease)),
-        None => request,
-    }
+pub(crate) fn reclaiming(request: Reclaim<'_>, options: AcquireOptions) -> Reclaim<'_> {
+    let AcquireOptions { budget: time, lease, data, .. } = options;
+    leasing!(request, time, lease, data)
 }
 
-/// Sets the options of an acquire of several locks or of a place. The crate's builders have the same methods, but no
-/// trait for them.
+/// Sets the options of an acquire of several locks or of a place, which have the same methods too.
 macro_rules! several {
     ($request:expr, $options:expr) => {{
         let SeveralOptions { budget: time, lease, owner, workflow, seen, reclaim_own } = $options;

@@ -5,8 +5,8 @@ use crate::subject::{Acquire, Ask, Blocked, BoxFuture, Failure, Queueing, Severa
 use anyhow::Context;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use lambda_lock::{
-    AcquireRequest, Budget, Error, ErrorKind, Held, Lock, LockClient, LockKey, LockSet, NewHolder, Observation,
-    PeekedLock, ReleaseAllOutcome, ReleaseOutcome, SavedLock, SavedLockSet, TryAcquired,
+    Budget, Error, ErrorKind, Held, Lock, LockClient, LockKey, LockSet, Observation, PeekedLock, ReleaseAllOutcome,
+    ReleaseOutcome, SavedLock, SavedLockSet, Tried,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -70,9 +70,10 @@ impl Opened {
                 let request = if in_turn { request.in_turn() } else { request };
                 request.await.map(|lock| self.grant(lock))
             }
-            Ask::TryAcquire(acquire) => match acquiring(locks.try_acquire(acquire.key.as_str()), acquire)?.await {
-                Ok(TryAcquired::Granted(lock)) => Ok(json!({"granted": self.grant(lock)})),
-                Ok(TryAcquired::Held(seen)) => Ok(json!({"held": held(&seen)})),
+            Ask::TryAcquire(acquire) => match acquiring(locks.acquire(acquire.key.as_str()), acquire)?.try_once().await
+            {
+                Ok(Tried::Granted(lock)) => Ok(json!({"granted": self.grant(lock)})),
+                Ok(Tried::Refused(seen)) => Ok(json!({"held": held(&seen)})),
                 Err(error) => Err(error),
             },
             Ask::Reclaim { saved, lease } => {
@@ -246,10 +247,7 @@ fn client(table: String, endpoint: &str, caller: &str, owner: String, timeout: u
     builder.request_timeout(Duration::from_millis(timeout)).build().map_err(failure)
 }
 
-fn acquiring<Mode: NewHolder>(
-    request: AcquireRequest<'_, Mode>,
-    acquire: Acquire,
-) -> anyhow::Result<AcquireRequest<'_, Mode>> {
+fn acquiring(request: lambda_lock::Acquire<'_>, acquire: Acquire) -> anyhow::Result<lambda_lock::Acquire<'_>> {
     let Acquire { key: _, remaining, lease, owner, workflow, data, observation, reclaim_own, queueing } = acquire;
     let mut request = request;
     if let Some(remaining) = remaining {
@@ -279,7 +277,7 @@ fn acquiring<Mode: NewHolder>(
 async fn pairs(locks: &LockClient, key: &str, count: u32) -> Result<Value, Error> {
     let started = Instant::now();
     for _ in 0..count {
-        let tried = locks.try_acquire(key).lease(Duration::from_secs(60)).await?;
+        let tried = locks.acquire(key).lease(Duration::from_secs(60)).try_once().await?;
         let Some(lock) = tried.granted() else { continue };
         lock.release().await?;
     }

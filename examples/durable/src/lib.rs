@@ -6,7 +6,7 @@
 
 use aws_durable_execution_sdk::builders::wait_for_condition::WaitDecision;
 use aws_durable_execution_sdk::{BoxError, DurableContext, StepContext};
-use lambda_lock::{ErrorKind, Lock, LockClient, LockKey, Observation, SavedLock, TryAcquired};
+use lambda_lock::{ErrorKind, Lock, LockClient, LockKey, Observation, SavedLock, Tried};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::future::Future;
@@ -95,13 +95,13 @@ async fn look(
     let pause = Duration::from_secs(before.pause_seconds);
     let seen = before.seen.map(|seen| seen.and_waited(pause));
     // An earlier run of this look may have acquired the lock without being recorded: then the lock is our own.
-    let mut attempt = locks.try_acquire(key).owner(owner).reclaim_own().workflow(execution).lease(lease);
+    let mut attempt = locks.acquire(key).owner(owner).reclaim_own().workflow(execution).lease(lease).try_once();
     if let Some(seen) = &seen {
         attempt = attempt.observation(seen.clone());
     }
     match attempt.await {
-        Ok(TryAcquired::Granted(lock)) => Ok(Waiting { granted: Some(lock.save()), ..Waiting::default() }),
-        Ok(TryAcquired::Held(held)) => {
+        Ok(Tried::Granted(lock)) => Ok(Waiting { granted: Some(lock.save()), ..Waiting::default() }),
+        Ok(Tried::Refused(held)) => {
             let pause_seconds = held.retry_after.as_secs_f64().ceil() as u64;
             let pause_seconds = pause_seconds.clamp(1, MAX_PAUSE_SECONDS);
             Ok(Waiting { granted: None, seen: Some(held.observation), pause_seconds })

@@ -141,7 +141,7 @@ async fn each_tenant_has_a_lock_of_its_own() {
 async fn a_tenant_s_lock_that_is_held_is_named_by_its_row() {
     let locks = DynamoDb::start().await.locks(&[]);
     let lease = Duration::from_secs(30);
-    let held = locks.prefixed("blue/").unwrap().try_acquire("k").lease(lease).await.unwrap().granted().unwrap();
+    let held = locks.prefixed("blue/").unwrap().acquire("k").lease(lease).try_once().await.unwrap().granted().unwrap();
     let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Ok::<_, Error>(()));
     let guard = by_payload(&locks).per_tenant();
 
@@ -210,7 +210,7 @@ impl std::error::Error for NotBilled {
 #[tokio::test]
 async fn a_lock_error_that_a_handler_returns_keeps_its_name() {
     let locks = DynamoDb::start().await.locks(&[]);
-    let other = locks.try_acquire("inner").owner("somebody").lease(Duration::from_secs(30)).await.unwrap();
+    let other = locks.acquire("inner").owner("somebody").lease(Duration::from_secs(30)).try_once().await.unwrap();
     for wrapped in [false, true] {
         let inside = locks.clone();
         let service = by_payload(&locks).layer(service_fn(move |event: LambdaEvent<Locked<String>>| {
@@ -246,7 +246,7 @@ async fn a_boxed_error_that_is_not_a_lock_error_is_returned_as_without_the_layer
 #[tokio::test]
 async fn a_held_lock_is_an_error_by_name_or_the_answer_that_the_caller_chose() {
     let locks = DynamoDb::start().await.locks(&[]);
-    let other = locks.try_acquire("k").owner("somebody").lease(Duration::from_secs(30)).await.unwrap();
+    let other = locks.acquire("k").owner("somebody").lease(Duration::from_secs(30)).try_once().await.unwrap();
     let runs = Arc::new(AtomicU32::new(0));
     let counted = runs.clone();
     let handler = service_fn(move |_: LambdaEvent<Locked<String>>| {
@@ -269,7 +269,7 @@ async fn a_held_lock_is_an_error_by_name_or_the_answer_that_the_caller_chose() {
 #[tokio::test]
 async fn a_lock_that_is_released_meanwhile_is_waited_for() {
     let locks = DynamoDb::start().await.locks(&[]);
-    let other = locks.try_acquire("k").lease(Duration::from_secs(30)).await.unwrap().granted().unwrap();
+    let other = locks.acquire("k").lease(Duration::from_secs(30)).try_once().await.unwrap().granted().unwrap();
     let service =
         by_payload(&locks).layer(service_fn(async |_: LambdaEvent<Locked<String>>| Ok::<_, Error>("handled")));
     let release = async {
@@ -285,7 +285,7 @@ async fn a_lock_that_is_released_meanwhile_is_waited_for() {
 #[expect(clippy::disallowed_methods, reason = "how long it takes is the promise")]
 async fn waiting_ends_when_only_the_reserve_is_left() {
     let locks = DynamoDb::start().await.locks(&[]);
-    let other = locks.try_acquire("k").lease(Duration::from_secs(30)).await.unwrap();
+    let other = locks.acquire("k").lease(Duration::from_secs(30)).try_once().await.unwrap();
     let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Ok::<_, Error>(()));
     let service = by_payload(&locks).reserve(Duration::from_millis(9_700)).layer(handler);
     let started = Instant::now();
@@ -334,7 +334,7 @@ async fn an_event_without_a_key_and_an_invocation_without_a_deadline_are_invalid
 #[tokio::test]
 async fn a_layer_that_does_not_wait_answers_at_once() {
     let locks = DynamoDb::start().await.locks(&[]);
-    let held = locks.try_acquire("k").lease(Duration::from_secs(60)).await.unwrap().granted().unwrap();
+    let held = locks.acquire("k").lease(Duration::from_secs(60)).try_once().await.unwrap().granted().unwrap();
     let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Ok::<_, Error>(()));
     let started = Instant::now();
 
@@ -383,7 +383,7 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
 #[tokio::test]
 async fn a_boxed_error_of_the_layer_keeps_its_name() {
     let locks = DynamoDb::start().await.locks(&[]);
-    let other = locks.try_acquire("k").lease(Duration::from_secs(30)).await.unwrap().granted().unwrap();
+    let other = locks.acquire("k").lease(Duration::from_secs(30)).try_once().await.unwrap().granted().unwrap();
     let handler = service_fn(async |_: LambdaEvent<Locked<String>>| Ok::<(), std::fmt::Error>(()));
     let guarded = by_payload(&locks).without_waiting().layer(handler);
 

@@ -70,11 +70,11 @@ async fn clean_up(deps: &Deps, status: &str) -> Result<Value, Failure> {
 
 /// Acquires a lock and does not release it, as an execution that was stopped.
 async fn leave(locks: &LockClient, key: impl Into<LockKey>, owner: &str, workflow: Option<&str>) {
-    let mut acquire = locks.try_acquire(key).lease(LEASE).owner(owner);
+    let mut acquire = locks.acquire(key).lease(LEASE).owner(owner);
     if let Some(workflow) = workflow {
         acquire = acquire.workflow(workflow);
     }
-    let _ = acquire.await.unwrap().granted().unwrap().save();
+    let _ = acquire.try_once().await.unwrap().granted().unwrap().save();
 }
 
 async fn is_free(locks: &LockClient, key: impl Into<LockKey>) -> bool {
@@ -157,7 +157,7 @@ async fn other_statuses_release_nothing() {
 async fn an_ended_execution_does_not_release_the_lock_of_the_next_holder() {
     let server = server(None).await;
     let locks = server.locks(&[]);
-    let lock = locks.try_acquire("a").lease(LEASE).workflow(ENDED).await.unwrap().granted().unwrap();
+    let lock = locks.acquire("a").lease(LEASE).workflow(ENDED).try_once().await.unwrap().granted().unwrap();
     lock.release().await.unwrap();
     leave(&locks, "a", "the next", Some(OTHER)).await;
     let deps = deps(&server, &[ONE_LOOK]).unwrap();
@@ -361,8 +361,8 @@ async fn whoever_waits_for_a_lock_of_the_ended_execution_is_woken_and_its_own_wa
     let (server, tokens) = (server(None).await, TaskTokens::start().await.unwrap());
     let locks = server.locks(&[]);
     leave(&locks, "a", "me", Some(ENDED)).await;
-    let refused = locks.try_acquire("a").lease(LEASE).between_calls().await.unwrap();
-    assert_eq!(refused.held().unwrap().observation.ticket(), Some(1));
+    let refused = locks.acquire("a").lease(LEASE).between_calls().try_once().await.unwrap();
+    assert_eq!(refused.refused().unwrap().observation.ticket(), Some(1));
     let item = |key: &'static str, token: &'static str, workflow: &'static str| {
         [("key", key), ("taskToken", token), ("workflow", workflow)]
     };
@@ -387,8 +387,8 @@ async fn whoever_waits_is_woken_although_the_response_to_the_release_is_lost_eac
     let (server, tokens) = (server(None).await, TaskTokens::start().await.unwrap());
     let locks = server.locks(&[]);
     leave(&locks, "a", "me", Some(ENDED)).await;
-    let refused = locks.try_acquire("a").lease(LEASE).between_calls().await.unwrap();
-    assert_eq!(refused.held().unwrap().observation.ticket(), Some(1));
+    let refused = locks.acquire("a").lease(LEASE).between_calls().try_once().await.unwrap();
+    assert_eq!(refused.refused().unwrap().observation.ticket(), Some(1));
     server.put(&[("key", "wake/a/1"), ("taskToken", "of the other"), ("workflow", OTHER)]).await;
     let table = "arn:aws:dynamodb:eu-central-1:123456789012:table/locks";
     let grant = |action: &str| Grant::new(format!("dynamodb:{action}"), table);
@@ -417,8 +417,8 @@ async fn whoever_waits_behind_the_ended_execution_is_woken_in_its_place() {
     let locks = server.locks(&[]);
     leave(&locks, "a", "me", Some(ENDED)).await;
     for (ticket, execution) in [(1, ENDED), (2, OTHER)] {
-        let refused = locks.try_acquire("a").lease(LEASE).between_calls().await.unwrap();
-        assert_eq!(refused.held().unwrap().observation.ticket(), Some(ticket));
+        let refused = locks.acquire("a").lease(LEASE).between_calls().try_once().await.unwrap();
+        assert_eq!(refused.refused().unwrap().observation.ticket(), Some(ticket));
         server.put(&[("key", &format!("wake/a/{ticket}")), ("taskToken", execution), ("workflow", execution)]).await;
     }
     tokens.close(ENDED);
@@ -486,8 +486,8 @@ async fn a_late_lock_is_released_in_time_although_step_functions_does_not_answer
         let (cleaned_up, ()) = tokio::join!(handler(event(&status_change, 8.0), &deps), async {
             pause(Duration::from_millis(500)).await;
             leave(&locks, "late", "me", Some(ENDED)).await;
-            let next = locks.try_acquire("late").lease(Duration::from_secs(60)).between_calls().await.unwrap();
-            assert!(next.held().is_some());
+            let next = locks.acquire("late").lease(Duration::from_secs(60)).between_calls().try_once().await.unwrap();
+            assert!(next.refused().is_some());
             server.put(&[("key", "wake/late/1"), ("taskToken", "next")]).await;
         });
         assert_eq!(cleaned_up.unwrap(), json!({ "released": 1 }));

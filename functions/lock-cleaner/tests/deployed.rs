@@ -35,7 +35,7 @@ fn locks(sample: &Sample) -> LockClient {
 }
 
 async fn held_by(locks: &LockClient, key: &str, execution: &str) -> Lock {
-    let acquire = locks.try_acquire(key).lease(Duration::from_secs(300)).workflow(execution);
+    let acquire = locks.acquire(key).lease(Duration::from_secs(300)).workflow(execution).try_once();
     acquire.await.unwrap().granted().unwrap()
 }
 

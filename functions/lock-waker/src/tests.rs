@@ -4,7 +4,7 @@
 use crate::change::Reader;
 use crate::handler::{Deps, handler};
 use aws_sdk_dynamodb::types::AttributeValue;
-use lambda_lock::{Budget, Lock, LockClient, LockKey, Observation, Sleeper, TryAcquired};
+use lambda_lock::{Budget, Lock, LockClient, LockKey, Observation, Sleeper, Tried};
 use lambda_lock_functions::test_support::{DynamoDb, TABLE, assert_failure, event};
 use lambda_lock_functions::{ConfigError, Failure, Waker};
 use lambda_lock_local::TaskTokens;
@@ -49,14 +49,14 @@ impl Scene {
     }
 
     async fn held(&self, key: impl Into<LockKey>) -> Lock {
-        self.locks.try_acquire(key).lease(LEASE).await.unwrap().granted().unwrap()
+        self.locks.acquire(key).lease(LEASE).try_once().await.unwrap().granted().unwrap()
     }
 
     /// An execution asks for the lock, is refused, and sleeps with this task token.
     async fn sleeps(&self, key: impl Into<LockKey>, task_token: &str) -> Observation {
         let key = key.into();
-        let refused = self.locks.try_acquire(key.clone()).lease(LEASE).between_calls().await.unwrap();
-        let observation = refused.held().unwrap().observation.clone();
+        let refused = self.locks.acquire(key.clone()).lease(LEASE).between_calls().try_once().await.unwrap();
+        let observation = refused.refused().unwrap().observation.clone();
         self.sleeps_again(key, &observation, task_token).await;
         observation
     }
@@ -67,8 +67,8 @@ impl Scene {
     }
 
     /// It asks again in its turn.
-    async fn asks_again(&self, key: impl Into<LockKey>, observation: Observation) -> TryAcquired {
-        self.locks.try_acquire(key).lease(LEASE).between_calls().observation(observation).await.unwrap()
+    async fn asks_again(&self, key: impl Into<LockKey>, observation: Observation) -> Tried<Lock> {
+        self.locks.acquire(key).lease(LEASE).between_calls().observation(observation).try_once().await.unwrap()
     }
 
     async fn row(&self, key: impl Into<LockKey>) -> HashMap<String, AttributeValue> {
@@ -152,7 +152,8 @@ async fn whoever_is_next_is_woken_when_a_program_that_wakes_nobody_releases_the_
 #[tokio::test]
 async fn the_event_in_the_documented_form_and_rows_with_all_that_a_row_can_have_are_read() {
     let scene = Scene::with(&[("LOCK_TTL_ATTRIBUTE", "expiresAt")], None).await;
-    let acquire = scene.locks.try_acquire("a").lease(LEASE).data("payload").attribute("step", 7).workflow(EXECUTION);
+    let acquire =
+        scene.locks.acquire("a").lease(LEASE).data("payload").attribute("step", 7).workflow(EXECUTION).try_once();
     let lock = acquire.await.unwrap().granted().unwrap();
     scene.sleeps("a", "mine").await;
     let change = scene.releases(lock).await;
@@ -195,12 +196,12 @@ async fn who_is_woken_too_early_sleeps_again_and_is_woken_by_the_later_release()
     let lock = scene.held("a").await;
     let observation = scene.sleeps("a", "early").await;
     let earlier = scene.releases(lock).await;
-    let passing = scene.locks.try_acquire("a").lease(LEASE).out_of_turn().await.unwrap().granted().unwrap();
+    let passing = scene.locks.acquire("a").lease(LEASE).out_of_turn().try_once().await.unwrap().granted().unwrap();
 
     scene.batch(&[&earlier]).await;
     assert_eq!(scene.tokens.take_woken(), ["early"]);
     let refused = scene.asks_again("a", observation).await;
-    let observation = refused.held().unwrap().observation.clone();
+    let observation = refused.refused().unwrap().observation.clone();
     assert_eq!(observation.ticket(), Some(1), "it keeps its place");
     scene.sleeps_again("a", &observation, "again").await;
 

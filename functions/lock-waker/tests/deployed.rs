@@ -47,9 +47,9 @@ impl Scene {
     /// task token.
     async fn released(&self, key: &str) -> (Value, String) {
         let text = |text: &str| AttributeValue::S(text.to_owned());
-        let attempt = || self.locks.try_acquire(key).lease(Duration::from_secs(300)).data(MARK);
-        let lock = attempt().await.unwrap().granted().unwrap();
-        assert!(attempt().between_calls().await.unwrap().held().is_some());
+        let attempt = || self.locks.acquire(key).lease(Duration::from_secs(300)).data(MARK);
+        let lock = attempt().try_once().await.unwrap().granted().unwrap();
+        assert!(attempt().between_calls().try_once().await.unwrap().refused().is_some());
         let item = self.dynamodb.put_item().table_name("LockTable").item("key", text(&format!("wake/{key}/1")));
         let token = task_token(STATE_MACHINE);
         item.item("taskToken", text(&token)).send().await.unwrap();

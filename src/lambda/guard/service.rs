@@ -4,8 +4,8 @@ use super::error::LockServiceError;
 use super::settings::Settings;
 use super::when_held::WhenHeld;
 use crate::engine::error::Error;
-use crate::lock::acquire::TryAcquired;
 use crate::lock::guard::Lock;
+use crate::lock::terms::Tried;
 use lambda_lock_protocol::{LockKey, SavedLock};
 use lambda_runtime::{Context, LambdaEvent};
 use std::fmt;
@@ -92,9 +92,9 @@ async fn acquire(settings: &Settings, key: LockKey, context: &Context) -> Result
         return locks.acquire(key).within(&budget).await;
     }
     let row = locks.row_of(&key);
-    match locks.try_acquire(key).within(&budget).await? {
-        TryAcquired::Granted(lock) => Ok(lock),
-        TryAcquired::Held(held) => Err(Error::from_held(&row, held)),
+    match locks.acquire(key).within(&budget).try_once().await? {
+        Tried::Granted(lock) => Ok(lock),
+        Tried::Refused(held) => Err(Error::from_held(&row, held)),
     }
 }
 

@@ -3,103 +3,62 @@
 use super::{LockSet, MAX_LOCKS};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::deadline::lease_policy;
 use crate::engine::error::{Blocked, Error};
 use crate::engine::port::EnginePort;
-use crate::lock::acquire::{Trying, Waiting, run};
+use crate::lock::acquire::run;
 use crate::lock::held::{HeldLocks, Hold};
+use crate::lock::terms::{Terms, Tried};
 use lambda_lock_protocol::{
     self as protocol, AcquireAllOptions, AcquiredAll, AttributesChange, DataChange, FailedAcquire, Failure, Invalid,
     LockKey, Named, Observation, Operation, Reclaim, Rejection, WantedLock,
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::Instrument;
 use tracing::field::Empty;
 
-/// An acquire of several locks that waits for all of them. Await it to get a [`LockSet`].
-pub type AcquireAll<'a> = AcquireAllRequest<'a, Waiting>;
-
-/// An acquire of several locks that tries once. Await it to get a [`TryAcquiredAll`].
-pub type TryAcquireAll<'a> = AcquireAllRequest<'a, Trying>;
-
-/// The result of a try. All locks were granted, or none, and neither is an error.
-#[derive(Debug)]
-#[must_use = "the locks may have been granted"]
-pub enum TryAcquiredAll {
-    /// All locks are ours.
-    Granted(LockSet),
-    /// Others hold these locks, and none was granted.
-    Blocked(Vec<Blocked>),
-}
-
-impl TryAcquiredAll {
-    /// Returns the locks, if they were granted.
-    pub fn granted(self) -> Option<LockSet> {
-        match self {
-            TryAcquiredAll::Granted(set) => Some(set),
-            TryAcquiredAll::Blocked(_) => None,
-        }
-    }
-}
-
-/// An acquire of several locks before it is awaited. See [`LockClient::acquire_all`](crate::LockClient::acquire_all) and
-/// [`LockClient::try_acquire_all`](crate::LockClient::try_acquire_all) for errors, requests and cancel safety.
+/// An acquire of several locks before it is awaited. Await it to wait for all of them and get a [`LockSet`], or [try
+/// once](AcquireAll::try_once). See [`LockClient::acquire_all`](crate::LockClient::acquire_all) for errors, requests and cancel
+/// safety.
 #[must_use = "an acquire does nothing until it is awaited"]
-pub struct AcquireAllRequest<'a, Mode> {
+pub struct AcquireAll<'a> {
     pub(super) engine: &'a Arc<Engine>,
     pub(super) keys: Vec<LockKey>,
-    pub(super) owner: Option<String>,
-    pub(super) workflow: Option<String>,
-    pub(super) lease: Option<Duration>,
-    pub(super) budget: Option<Budget>,
+    pub(super) terms: Terms,
     pub(super) observations: Vec<(LockKey, Observation)>,
-    pub(super) reclaim_own: bool,
-    mode: PhantomData<fn() -> Mode>,
 }
 
-impl<'a, Mode> AcquireAllRequest<'a, Mode> {
+impl<'a> AcquireAll<'a> {
     pub(crate) fn new(engine: &'a Arc<Engine>, keys: Vec<LockKey>) -> Self {
-        Self {
-            engine,
-            keys,
-            owner: None,
-            workflow: None,
-            lease: None,
-            budget: None,
-            observations: Vec::new(),
-            reclaim_own: false,
-            mode: PhantomData,
-        }
+        Self { engine, keys, terms: Terms::default(), observations: Vec::new() }
     }
 
     /// Sets the budget of the work that the locks are for, as [`within`](crate::Acquire::within) does for one lock.
     pub fn within(mut self, budget: &Budget) -> Self {
-        self.budget = Some(budget.on(self.engine.clock()));
+        self.terms.budget = Some(budget.on(self.engine.clock()));
         self
     }
 
     /// Sets the lease of each lock, from 1 ms to 366 days. Default: what the budget needs.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
+        self.terms.lease = Some(lease);
         self
     }
 
     /// Sets the owner that holds the locks: 1 to 2,048 bytes. Default: a name for this acquire alone, as with
     /// [one lock](crate::Acquire::owner).
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
-        self.owner = Some(owner.into());
+        self.terms.owner = Some(owner.into());
         self
     }
 
     /// Sets the workflow that holds the locks, as [`workflow`](crate::Acquire::workflow) does for one lock. Default:
     /// none.
     pub fn workflow(mut self, workflow: impl Into<String>) -> Self {
-        self.workflow = Some(workflow.into());
+        self.terms.workflow = Some(workflow.into());
         self
     }
 
@@ -110,29 +69,23 @@ impl<'a, Mode> AcquireAllRequest<'a, Mode> {
         self
     }
 
-    /// Acquires the locks even from a living holder of the same [`owner`](AcquireAllRequest::owner), as
+    /// Acquires the locks even from a living holder of the same [`owner`](AcquireAll::owner), as
     /// [`reclaim_own`](crate::Acquire::reclaim_own) does for one lock. The acquire must name its owner.
     pub fn reclaim_own(mut self) -> Self {
-        self.reclaim_own = true;
+        self.terms.reclaim_own = true;
         self
     }
 
-    /// Checks what can be checked without a request.
-    pub(super) fn check(&self, owner: &str) -> Result<(), Error> {
+    /// Checks what can be checked without a request. Returns the owner of this call.
+    pub(super) fn checked_owner(&self) -> Result<String, Error> {
+        let owner = self.terms.owner(self.engine, &self.named())?;
         check_keys(self.engine, &self.keys)?;
-        if self.reclaim_own && self.owner.is_none() {
-            return Err(Invalid::new(
-                "reclaim_own takes the locks from a holder of the same name, and this acquire names nobody: name one \
-                 holder with .owner(…)",
-            )
-            .into());
-        }
         let settings = self.engine.settings();
         for key in &self.keys {
             let none = AttributesChange::Replace(Vec::new());
-            settings.check_grant(key, owner, self.workflow.as_deref(), &DataChange::Keep, &none)?;
+            settings.check_grant(key, &owner, self.terms.workflow.as_deref(), &DataChange::Keep, &none)?;
         }
-        Ok(())
+        Ok(owner)
     }
 
     pub(super) fn named(&self) -> Vec<&LockKey> {
@@ -146,35 +99,59 @@ impl<'a, Mode> AcquireAllRequest<'a, Mode> {
     fn wanted(&self, key: &LockKey) -> WantedLock {
         WantedLock {
             key: key.clone(),
-            reclaim: if self.reclaim_own { Reclaim::SameOwner } else { Reclaim::Nobody },
+            reclaim: if self.terms.reclaim_own { Reclaim::SameOwner } else { Reclaim::Nobody },
             observation: self.observation_of(key),
             token: None,
             commit: None,
         }
     }
 
-    async fn acquire(self, waits: bool) -> Result<TryAcquired, Error> {
-        let owner = self.engine.owner_of_call(self.owner.clone(), self.budget.as_ref());
-        self.check(&owner)?;
+    /// Tries once to acquire the locks. A refusal is not an error: it returns the locks that others hold, and none was granted.
+    ///
+    /// # Errors
+    /// Returns the errors of [`acquire_all`](crate::LockClient::acquire_all), but `Held`.
+    ///
+    /// # Requests, IAM actions and cancel safety
+    /// They are those of [`acquire_all`](crate::LockClient::acquire_all), without waiting.
+    pub async fn try_once(self) -> Result<Tried<LockSet, Vec<Blocked>>, Error> {
+        Ok(match self.acquire(false).await? {
+            Tried::Granted(set) => Tried::Granted(set),
+            Tried::Refused((blocked, _)) => Tried::Refused(blocked),
+        })
+    }
+
+    /// Acquires the locks, runs the work and releases the locks, as [`with_locks`](crate::LockClient::with_locks) does,
+    /// with the settings of this request.
+    pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
+    where
+        F: AsyncFnOnce(&mut LockSet) -> Result<T, E>,
+        E: From<Error>,
+    {
+        run(self.await?, true, work).await
+    }
+
+    async fn acquire(self, waits: bool) -> Result<TriedOften, Error> {
+        let owner = self.checked_owner()?;
         let locks = self.keys.iter().map(|key| self.wanted(key)).collect();
-        let options = AcquireAllOptions { locks, owner, workflow: self.workflow.clone(), keeps_attributes: false };
-        acquire(self.engine, options, self.lease, self.budget, waits).await
+        let workflow = self.terms.workflow.clone();
+        let options = AcquireAllOptions { locks, owner, workflow, keeps_attributes: false };
+        acquire(self.engine, options, self.terms, waits).await
+    }
+
+    /// How long to wait for other holders.
+    pub(super) fn wait(&self) -> Result<Duration, Error> {
+        self.terms.wait(&self.named())
     }
 }
 
 /// What an acquire of several locks got: the set, or the holders of those that are held and how often it looked.
-pub(super) enum TryAcquired {
-    Granted(LockSet),
-    Blocked(Vec<Blocked>, u32),
-}
+type TriedOften = Tried<LockSet, (Vec<Blocked>, u32)>;
 
-impl TryAcquired {
-    /// Returns the set. It is an error if some of the locks are held.
-    pub(super) fn or_blocked(self) -> Result<LockSet, Error> {
-        match self {
-            TryAcquired::Granted(set) => Ok(set),
-            TryAcquired::Blocked(blocked, looks) => Err(Error::from_blocked(blocked, looks)),
-        }
+/// Returns the set. It is an error if some of the locks are held.
+pub(super) fn or_blocked(tried: TriedOften) -> Result<LockSet, Error> {
+    match tried {
+        Tried::Granted(set) => Ok(set),
+        Tried::Refused((blocked, looks)) => Err(Error::from_blocked(blocked, looks)),
     }
 }
 
@@ -211,17 +188,12 @@ pub(super) fn wrong_count(keys: usize) -> Error {
 pub(super) async fn acquire(
     engine: &Arc<Engine>,
     options: AcquireAllOptions,
-    lease: Option<Duration>,
-    budget: Option<Budget>,
+    terms: Terms,
     waits: bool,
-) -> Result<TryAcquired, Error> {
+) -> Result<TriedOften, Error> {
     let keys: Vec<LockKey> = options.locks.iter().map(|lock| lock.key.clone()).collect();
     let named: Vec<&LockKey> = keys.iter().collect();
-    let lease = lease_policy(&named, lease, budget.as_ref())?;
-    // The clock is read for the deadline before it is read for the wait, so that a pause in between adds no time.
-    let deadline = engine.deadline(lease, budget.as_ref());
-    let wait = budget.as_ref().and_then(Budget::wait).filter(|_| waits);
-    let deadline = deadline.waiting(wait.unwrap_or_default(), budget.as_ref());
+    let deadline = terms.deadline(engine, &named, waits)?;
     let span = tracing::info_span!(
         "lock_acquire_all", locks = keys.len(), first = %keys[0], owner = options.owner, token = Empty, attempts = Empty,
         waited_ms = Empty, outcome = Empty
@@ -232,16 +204,16 @@ pub(super) async fn acquire(
     let acquired = match acquired {
         Ok(AcquiredAll::Granted { holdings, renew_first }) => {
             let holds = holdings.into_iter().map(|holding| Hold::granted(engine.clock(), holding, None));
-            match HeldLocks::all_of(engine, budget.clone(), holds) {
+            match HeldLocks::all_of(engine, terms.budget, holds) {
                 Some(held) if renew_first => held.renewed_or_released().instrument(span.clone()).await,
                 held => held.ok_or_else(|| wrong_count(0)),
             }
-            .map(|held| TryAcquired::Granted(LockSet { held }))
+            .map(|held| Tried::Granted(LockSet { held }))
         }
         Ok(AcquiredAll::Held(blocked)) => {
             let by = blocked.by.into_iter();
             let by = by.map(|(index, seen)| Blocked { key: keys[index].clone(), held: seen.into() }).collect();
-            Ok(TryAcquired::Blocked(by, blocked.looks))
+            Ok(Tried::Refused((by, blocked.looks)))
         }
         Err(FailedAcquire { failure, of }) => {
             if failure == Failure::OutcomeUnknown {
@@ -264,37 +236,14 @@ pub(super) async fn acquire(
         }
     };
     match &acquired {
-        Ok(TryAcquired::Granted(set)) => report.granted("acquire", &keys[0], set.held.first.holding.token),
-        Ok(TryAcquired::Blocked(..)) => report.ended("acquire", &keys[0], "held"),
+        Ok(Tried::Granted(set)) => report.granted("acquire", &keys[0], set.held.first.holding.token),
+        Ok(Tried::Refused(_)) => report.ended("acquire", &keys[0], "held"),
         Err(error) => report.failed("acquire", &keys[0], error),
     }
     acquired
 }
 
-impl AcquireAll<'_> {
-    /// Acquires the locks, runs the work and releases the locks, as [`with_locks`](crate::LockClient::with_locks) does,
-    /// with the settings of this request.
-    pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
-    where
-        F: AsyncFnOnce(&mut LockSet) -> Result<T, E>,
-        E: From<Error>,
-    {
-        run(self.await?, work).await
-    }
-
-    /// Returns how long to wait for other holders.
-    pub(super) fn wait(&self) -> Result<Duration, Error> {
-        self.budget.as_ref().and_then(Budget::wait).ok_or_else(|| {
-            Invalid::new(
-                "acquire_all waits for the locks and needs to know for how long: give a budget with a known end, \
-                 .within(&budget), or use try_acquire_all to try once",
-            )
-            .into()
-        })
-    }
-}
-
-impl<'a> IntoFuture for AcquireAllRequest<'a, Waiting> {
+impl<'a> IntoFuture for AcquireAll<'a> {
     type Output = Result<LockSet, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
@@ -302,30 +251,13 @@ impl<'a> IntoFuture for AcquireAllRequest<'a, Waiting> {
         Box::pin(async move {
             // Fails first if it cannot wait, before it checks the other settings.
             self.wait()?;
-            self.acquire(true).await?.or_blocked()
+            or_blocked(self.acquire(true).await?)
         })
     }
 }
 
-impl<'a> IntoFuture for AcquireAllRequest<'a, Trying> {
-    type Output = Result<TryAcquiredAll, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            Ok(match self.acquire(false).await? {
-                TryAcquired::Granted(set) => TryAcquiredAll::Granted(set),
-                TryAcquired::Blocked(blocked, _) => TryAcquiredAll::Blocked(blocked),
-            })
-        })
-    }
-}
-
-impl<Mode> fmt::Debug for AcquireAllRequest<'_, Mode> {
+impl fmt::Debug for AcquireAll<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AcquireAllRequest")
-            .field("keys", &self.keys)
-            .field("owner", &self.owner)
-            .finish_non_exhaustive()
+        f.debug_struct("AcquireAll").field("keys", &self.keys).field("owner", &self.terms.owner).finish_non_exhaustive()
     }
 }

@@ -5,17 +5,19 @@
 //! back and begins anew.
 
 use super::LockSet;
-use super::acquire::{AcquireAll, AcquireAllRequest, wrong_count};
+use super::acquire::{AcquireAll, wrong_count};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::clock::SharedClock;
 use crate::engine::deadline::{Deadline, WaitEnd, lease_policy};
 use crate::engine::error::{Blocked, Error, ErrorKind};
-use crate::lock::acquire::{AcquireRequest, TryAcquired, Waiting, run};
+use crate::lock::acquire::{Acquire, run};
 use crate::lock::at_once::{Task, at_once};
+use crate::lock::guard::Lock;
 use crate::lock::held::{HeldLocks, Hold};
 use crate::lock::release::may_hold;
 use crate::lock::renew::can_be_extended;
+use crate::lock::terms::{Terms, Tried};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lambda_lock_protocol::{DataChange, Instants, LockKey, Observation};
@@ -46,7 +48,7 @@ use std::time::Duration;
 /// # Cancel safety
 /// If the future is dropped, the locks that it had stay held until their leases end.
 #[must_use = "an acquire does nothing until it is awaited"]
-pub struct AcquireInOrder<'a>(AcquireAllRequest<'a, Waiting>);
+pub struct AcquireInOrder<'a>(AcquireAll<'a>);
 
 /// After so many renewals in a row that were applied too late for their lease, the lease is too short for the response times.
 const MAX_LATE: u32 = 5;
@@ -99,14 +101,13 @@ impl AcquireInOrder<'_> {
         F: AsyncFnOnce(&mut LockSet) -> Result<T, E>,
         E: From<Error>,
     {
-        run(self.await?, work).await
+        run(self.await?, true, work).await
     }
 
     async fn acquire(mut self) -> Result<LockSet, Error> {
         self.0.wait()?;
-        let owner = self.0.engine.owner_of_call(self.0.owner.clone(), self.0.budget.as_ref());
-        self.0.check(&owner)?;
-        lease_policy(&self.0.named(), self.0.lease, self.0.budget.as_ref())?;
+        let owner = self.0.checked_owner()?;
+        lease_policy(&self.0.named(), self.0.terms.lease, self.0.terms.budget.as_ref())?;
         self.0.keys.sort_by(|one, other| (one.key(), one.sort_key()).cmp(&(other.key(), other.sort_key())));
         let time = self.time()?;
         let mut seen: Vec<Option<Observation>> = self.0.keys.iter().map(|key| self.0.observation_of(key)).collect();
@@ -119,7 +120,7 @@ impl AcquireInOrder<'_> {
 
     /// It waits for holders as long as one acquire does, and asks for free locks at least as long as a call may wait for responses.
     fn time(&self) -> Result<CallTime, Error> {
-        let AcquireAllRequest { engine, budget, .. } = &self.0;
+        let AcquireAll { engine, terms: Terms { budget, .. }, .. } = &self.0;
         let began = engine.clock().now();
         let total = self.0.wait()?.max(engine.time_for_faults());
         let total = budget.as_ref().and_then(Budget::remaining).map_or(total, |left| total.min(left));
@@ -136,18 +137,18 @@ impl AcquireInOrder<'_> {
             }
             let (acquired, failed) = self.acquire_next(key, owner, &mut holds, seen.clone(), time).await;
             match (acquired, failed) {
-                (Ok(TryAcquired::Granted(lock)), failed) => {
+                (Ok(Tried::Granted(lock)), failed) => {
                     holds.extend(lock.held.into_holds());
                     if let Some(error) = failed {
                         return self.unless_lost(holds, error).await;
                     }
                 }
-                (Ok(TryAcquired::Held(held)), Some(error)) if !self.0.wait()?.is_zero() => {
+                (Ok(Tried::Refused(held)), Some(error)) if !self.0.wait()?.is_zero() => {
                     *seen = Some(held.observation);
                     return self.unless_lost(holds, error).await;
                 }
                 // Whatever became of the other locks, it is this one that the call could not get.
-                (Ok(TryAcquired::Held(held)), _) => {
+                (Ok(Tried::Refused(held)), _) => {
                     let error = Error::from_blocked(vec![Blocked { key: key.clone(), held }], 1);
                     return Err(self.given_back(holds, error).await);
                 }
@@ -161,7 +162,7 @@ impl AcquireInOrder<'_> {
     /// A lock becomes old also while another one is renewed, so it looks again. A renewal without a response is not repeated here
     /// while the lease lasts.
     async fn proven(&self, mut holds: Vec<Hold>, time: &CallTime) -> Result<Round, Error> {
-        let AcquireAllRequest { engine, budget, .. } = &self.0;
+        let AcquireAll { engine, terms: Terms { budget, .. }, .. } = &self.0;
         let clock = engine.clock();
         let mut late = 0;
         let mut tried = vec![false; holds.len()];
@@ -210,23 +211,18 @@ impl AcquireInOrder<'_> {
         holds: &mut [Hold],
         seen: Option<Observation>,
         time: &CallTime,
-    ) -> (Result<TryAcquired, Error>, Option<Error>) {
-        let Self(AcquireAllRequest { engine, workflow, lease, budget, reclaim_own, .. }) = self;
-        let mut request = AcquireRequest::<Waiting>::new(engine, key.clone()).owner(owner);
-        request = workflow.iter().fold(request, |request, workflow| request.workflow(workflow));
-        request = lease.iter().fold(request, |request, lease| request.lease(*lease));
-        request = budget.iter().fold(request, |request, budget| request.within(budget));
-        request = seen.into_iter().fold(request, AcquireRequest::observation);
-        if *reclaim_own {
-            request = request.reclaim_own();
-        }
-        let (options, deadline) = match request.prepared(AcquireRequest::wait) {
+    ) -> (Result<Tried<Lock>, Error>, Option<Error>) {
+        let AcquireAll { engine, terms, .. } = &self.0;
+        let mut request = Acquire::new(engine, key.clone());
+        request.terms = Terms { owner: Some(owner.to_owned()), ..terms.clone() };
+        request = seen.into_iter().fold(request, Acquire::observation);
+        let (options, deadline) = match request.prepared(true) {
             Ok(prepared) => prepared,
             Err(error) => return (Err(error), None),
         };
         let wait_end = WaitEnd::default();
         let mut acquire = pin!(request.acquire_with(options, deadline.at_most(time.left()).until(wait_end.clone())));
-        let mut renewals = pin!(keep_renewed(engine, budget.as_ref(), holds));
+        let mut renewals = pin!(keep_renewed(engine, terms.budget.as_ref(), holds));
         let mut failed = None;
         let acquired = poll_fn(|context| {
             if failed.is_none()
@@ -253,12 +249,12 @@ impl AcquireInOrder<'_> {
     }
 
     fn held(&self, holds: Vec<Hold>) -> Option<HeldLocks> {
-        HeldLocks::all_of(self.0.engine, self.0.budget.clone(), holds)
+        HeldLocks::all_of(self.0.engine, self.0.terms.budget.clone(), holds)
     }
 
     /// The reserve of the budget is not for the locks of a call that has failed: once it begins, one response is waited for.
     fn time_to_give_back(&self) -> Option<Budget> {
-        let AcquireAllRequest { engine, budget, .. } = &self.0;
+        let AcquireAll { engine, terms: Terms { budget, .. }, .. } = &self.0;
         let time = budget.as_ref()?.wait()?.max(engine.request_timeout()).min(budget.as_ref()?.remaining()?);
         Some(Budget::lasting_on(engine.clock().clone(), time))
     }

@@ -1,20 +1,19 @@
 //! Handing over: several locks as data, and how to go on with them.
 
 use super::LockSet;
-use super::acquire::{self, check_count, check_keys, wrong_count};
+use super::acquire::{self, check_count, check_keys, or_blocked, wrong_count};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::error::Error;
-use crate::lock::acquire::Reclaiming;
 use crate::lock::at_once::{Task, at_once};
 use crate::lock::held::{HeldLocks, Hold};
 use crate::lock::release::{Release, not_released};
 use crate::lock::resume::Resume;
+use crate::lock::terms::Terms;
 use lambda_lock_protocol::{AcquireAllOptions, Invalid, LockKey, Operation, Reclaim, SavedLock, WantedLock};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::future::{Future, IntoFuture};
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,53 +76,65 @@ impl LockSet {
 
 /// A resume of a saved set before it is awaited. Await it to get a [`LockSet`]. See
 /// [`LockClient::resume_all`](crate::LockClient::resume_all) for errors, requests and cancel safety.
-pub type ResumeAll<'a> = SavedLocksRequest<'a, Resuming>;
+#[must_use = "no lock is resumed until it is awaited"]
+pub struct ResumeAll<'a> {
+    engine: &'a Arc<Engine>,
+    saved: SavedLockSet,
+    terms: Terms,
+}
 
 /// A reclaim of a saved set before it is awaited. Await it to get a [`LockSet`]. See
 /// [`LockClient::reclaim_all`](crate::LockClient::reclaim_all) for errors, requests and cancel safety.
-pub type ReclaimAll<'a> = SavedLocksRequest<'a, Reclaiming>;
-
-/// Marks a resume.
-#[derive(Debug)]
-pub enum Resuming {}
-
-/// A [`ResumeAll`] or a [`ReclaimAll`]. See [`LockClient::resume_all`](crate::LockClient::resume_all) and
-/// [`LockClient::reclaim_all`](crate::LockClient::reclaim_all) for errors, requests and cancel safety.
-#[must_use = "no lock is resumed or reclaimed until it is awaited"]
-pub struct SavedLocksRequest<'a, Mode> {
+#[must_use = "no lock is reclaimed until it is awaited"]
+pub struct ReclaimAll<'a> {
     engine: &'a Arc<Engine>,
     saved: SavedLockSet,
-    checked: Result<(), Error>,
-    lease: Option<Duration>,
-    budget: Option<Budget>,
-    mode: PhantomData<fn() -> Mode>,
+    terms: Terms,
 }
 
-impl<'a, Mode> SavedLocksRequest<'a, Mode> {
+impl<'a> ResumeAll<'a> {
     pub(crate) fn new(engine: &'a Arc<Engine>, saved: SavedLockSet) -> Self {
-        let checked = saved.check(engine);
-        Self { engine, saved, checked, lease: None, budget: None, mode: PhantomData }
+        Self { engine, saved, terms: Terms::default() }
     }
 
-    /// Sets the budget of the work that the locks are for, as [`Resume::within`] and [`within`](crate::Acquire::within) do for
-    /// one lock. Default: none. A resume then keeps the saved leases, and a reclaim needs a lease.
+    /// Sets the budget of the work that the locks are for, as [`Resume::within`] does for one lock. Default: none, and the leases are
+    /// the saved ones.
     pub fn within(mut self, budget: &Budget) -> Self {
-        self.budget = Some(budget.on(self.engine.clock()));
+        self.terms.budget = Some(budget.on(self.engine.clock()));
         self
     }
 
     /// Sets the lease of each lock. A resume only makes leases longer: it ignores a lease that is shorter than the saved one.
-    /// Default: what the budget needs, and for a resume at least the saved lease. A reclaim needs a lease or a budget.
+    /// Default: what the budget needs, and at least the saved lease.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
+        self.terms.lease = Some(lease);
+        self
+    }
+}
+
+impl<'a> ReclaimAll<'a> {
+    pub(crate) fn new(engine: &'a Arc<Engine>, saved: SavedLockSet) -> Self {
+        Self { engine, saved, terms: Terms::default() }
+    }
+
+    /// Sets the budget of the work that the locks are for, as [`within`](crate::Acquire::within) does for one lock. Default: none.
+    /// A reclaim then needs a lease.
+    pub fn within(mut self, budget: &Budget) -> Self {
+        self.terms.budget = Some(budget.on(self.engine.clock()));
+        self
+    }
+
+    /// Sets the lease of each lock. Default: what the budget needs.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.terms.lease = Some(lease);
         self
     }
 }
 
 impl ResumeAll<'_> {
     async fn resume(self) -> Result<LockSet, Error> {
-        self.checked?;
-        let Self { engine, saved, lease, budget, .. } = self;
+        let Self { engine, saved, terms: Terms { lease, budget, .. } } = self;
+        saved.check(engine)?;
         let resume = |saved: &SavedLock| {
             let resume = Resume::new(engine, saved.clone());
             let resume = lease.iter().fold(resume, |resume, lease| resume.lease(*lease));
@@ -180,7 +191,7 @@ fn release_of(engine: &Arc<Engine>, saved: SavedLock, budget: Option<&Budget>) -
     })
 }
 
-impl<'a> IntoFuture for SavedLocksRequest<'a, Resuming> {
+impl<'a> IntoFuture for ResumeAll<'a> {
     type Output = Result<LockSet, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
@@ -191,8 +202,8 @@ impl<'a> IntoFuture for SavedLocksRequest<'a, Resuming> {
 
 impl ReclaimAll<'_> {
     async fn reclaim(self) -> Result<LockSet, Error> {
-        self.checked?;
-        let Self { engine, saved, lease, budget, .. } = self;
+        let Self { engine, saved, terms } = self;
+        saved.check(engine)?;
         let wanted = |saved: &SavedLock| {
             Ok(WantedLock {
                 key: saved.key(),
@@ -208,11 +219,11 @@ impl ReclaimAll<'_> {
             workflow: saved.locks[0].workflow().map(str::to_owned),
             keeps_attributes: true,
         };
-        acquire::acquire(engine, options, lease, budget, false).await?.or_blocked()
+        or_blocked(acquire::acquire(engine, options, terms, false).await?)
     }
 }
 
-impl<'a> IntoFuture for SavedLocksRequest<'a, Reclaiming> {
+impl<'a> IntoFuture for ReclaimAll<'a> {
     type Output = Result<LockSet, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
@@ -221,8 +232,14 @@ impl<'a> IntoFuture for SavedLocksRequest<'a, Reclaiming> {
     }
 }
 
-impl<Mode> fmt::Debug for SavedLocksRequest<'_, Mode> {
+impl fmt::Debug for ResumeAll<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SavedLocksRequest").field("saved", &self.saved).finish_non_exhaustive()
+        f.debug_struct("ResumeAll").field("saved", &self.saved).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ReclaimAll<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReclaimAll").field("saved", &self.saved).finish_non_exhaustive()
     }
 }

@@ -255,7 +255,7 @@ async fn try_to_write(
 ) {
     let key = own_key(connection);
     let writes = async {
-        if let Some(lock) = locks.try_acquire(key.clone()).owner(held::owner()).lease(LEASE).await?.granted() {
+        if let Some(lock) = locks.acquire(key.clone()).owner(held::owner()).lease(LEASE).try_once().await?.granted() {
             lock.release().await?;
         }
         Ok(())

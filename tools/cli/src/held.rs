@@ -7,7 +7,7 @@ use crate::row::prefix_of_work;
 use crate::run;
 use crate::screen;
 use crate::signals::Signals;
-use lambda_lock::{Error, ErrorKind, Held, Lock, LockClient, Observation, ReleaseOutcome, SavedLock, TryAcquired};
+use lambda_lock::{Error, ErrorKind, Held, Lock, LockClient, Observation, ReleaseOutcome, SavedLock, Tried};
 use rustix::process::Signal;
 use serde_json::json;
 use std::io::{Read, Write};
@@ -110,12 +110,12 @@ pub(crate) async fn acquire_or_end(
         };
         let pause = match (outcome, signal) {
             // Where the answer came late, or this process was stopped meanwhile, it was renewed.
-            (Ok(TryAcquired::Granted(lock)), None) => return Ok(Ok(lock)),
-            (Ok(TryAcquired::Granted(lock)), Some(signal)) => {
+            (Ok(Tried::Granted(lock)), None) => return Ok(Ok(lock)),
+            (Ok(Tried::Granted(lock)), Some(signal)) => {
                 return Ok(Err(run::release(lock, None).await.unwrap_or_else(|| run::end_as_by(signal))));
             }
-            (Ok(TryAcquired::Held(_)), Some(signal)) => return waiting.ended_by(signal),
-            (Ok(TryAcquired::Held(held)), None) => waiting.pause(held)?,
+            (Ok(Tried::Refused(_)), Some(signal)) => return waiting.ended_by(signal),
+            (Ok(Tried::Refused(held)), None) => waiting.pause(held)?,
             (Err(error), None) => waiting.pause_after(error)?,
             // Nothing was applied.
             (Err(error), Some(signal)) if error.kind() == ErrorKind::Unavailable => return waiting.ended_by(signal),
@@ -167,9 +167,9 @@ impl<'a> Waiting<'a> {
         )))
     }
 
-    async fn try_once(&mut self, locks: &LockClient) -> Result<TryAcquired, Error> {
+    async fn try_once(&mut self, locks: &LockClient) -> Result<Tried<Lock>, Error> {
         // It tries again and again instead of waiting in line, so that a signal ends it between two tries.
-        let mut request = locks.try_acquire(self.how.key.key()).owner(&self.owner).lease(self.how.lease).out_of_turn();
+        let mut request = locks.acquire(self.how.key.key()).owner(&self.owner).lease(self.how.lease).out_of_turn();
         // A try that fails has observed nothing else.
         if let Some((observation, then)) = &self.seen {
             request = request.observation(observation.clone().and_waited(then.elapsed()));
@@ -178,7 +178,7 @@ impl<'a> Waiting<'a> {
         if self.unknown.is_some() && self.how.owner.is_none() {
             request = request.reclaim_own();
         }
-        request.await
+        request.try_once().await
     }
 
     /// How long to pause before the next try. It fails when the time is over.

@@ -114,7 +114,7 @@ mod tests {
         let locks = lambda_lock::LockClient::builder(client(proxy.endpoint()), "locks").build().unwrap();
         locks.operator().create_table().await.unwrap();
         proxy.take();
-        let lock = locks.try_acquire("k").lease(Duration::from_secs(5)).await.unwrap().granted().unwrap();
+        let lock = locks.acquire("k").lease(Duration::from_secs(5)).try_once().await.unwrap().granted().unwrap();
         locks.operator().peek("k").await.unwrap();
         lock.release().await.unwrap();
         let counts = proxy.take();

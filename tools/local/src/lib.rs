@@ -7,15 +7,15 @@
 //! ```
 //! # #[tokio::main]
 //! # async fn main() -> anyhow::Result<()> {
-//! use lambda_lock::{LockClient, TryAcquired};
+//! use lambda_lock::{LockClient, Tried};
 //! use lambda_lock_local::LocalDynamoDb;
 //! use std::time::Duration;
 //!
 //! let local = LocalDynamoDb::with_tables(&[("locks", "key")]).await?;
 //! let locks = LockClient::builder(local.client(), "locks").build()?;
 //!
-//! let tried = locks.try_acquire("customer-7").lease(Duration::from_secs(5)).await?;
-//! assert!(matches!(tried, TryAcquired::Granted(_)));
+//! let tried = locks.acquire("customer-7").lease(Duration::from_secs(5)).try_once().await?;
+//! assert!(matches!(tried, Tried::Granted(_)));
 //! # tried.granted().unwrap().release().await?;
 //! # Ok(())
 //! # }

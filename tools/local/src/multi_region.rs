@@ -308,7 +308,7 @@ mod tests {
         let [here, there] = REGIONS.map(|region| locks(&regions, region));
         here.operator().check_table().await.unwrap();
 
-        let [one, two] = [&here, &there].map(|locks| locks.try_acquire("k").lease(LEASE).into_future());
+        let [one, two] = [&here, &there].map(|locks| locks.acquire("k").lease(LEASE).try_once().into_future());
         let (one, two) = tokio::join!(one, two);
 
         let granted: Vec<_> = [one, two].into_iter().filter_map(|tried| tried.unwrap().granted()).collect();

@@ -58,7 +58,7 @@ async fn a_permitted_request_works_and_is_recorded() {
     let (_dynamodb, proxy) = proxy(&[on("locks", "UpdateItem"), on("locks", "GetItem")]).await;
     let locks = locks(&proxy);
     assert!(proxy.used("a-function").is_empty());
-    let lock = locks.try_acquire("k").lease(Duration::from_secs(9)).await.unwrap().granted().unwrap();
+    let lock = locks.acquire("k").lease(Duration::from_secs(9)).try_once().await.unwrap().granted().unwrap();
     lock.release().await.unwrap();
     assert_eq!(proxy.used("a-function"), Role::from([on("locks", "UpdateItem")]));
     locks.operator().peek("k").await.unwrap();
@@ -69,7 +69,7 @@ async fn a_permitted_request_works_and_is_recorded() {
 #[tokio::test]
 async fn a_request_that_is_not_permitted_is_denied_by_name_and_not_applied() {
     let (dynamodb, proxy) = proxy(&[on("locks", "GetItem"), on("orders", "UpdateItem")]).await;
-    let error = locks(&proxy).try_acquire("k").lease(Duration::from_secs(9)).await.unwrap_err();
+    let error = locks(&proxy).acquire("k").lease(Duration::from_secs(9)).try_once().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     let said = format!("{error}");
     let expected = "assumed-role/a-function/a-function is not authorized to perform: dynamodb:UpdateItem on resource: \
@@ -121,16 +121,16 @@ async fn an_answer_can_be_late_or_lost_or_never_come() {
 
     let calls = AtomicU32::new(0);
     proxy.decide(move |_| if calls.fetch_add(1, Ordering::SeqCst) == 0 { Fate::AnswerLost } else { Fate::Answered });
-    locks.try_acquire("lost").lease(lease).await.unwrap().granted().unwrap().release().await.unwrap();
+    locks.acquire("lost").lease(lease).try_once().await.unwrap().granted().unwrap().release().await.unwrap();
 
     let delay = Duration::from_millis(100);
     proxy.decide(move |_| Fate::AnsweredAfter(delay));
     let started = Instant::now();
-    locks.try_acquire("late").lease(lease).await.unwrap().granted().unwrap().release().await.unwrap();
+    locks.acquire("late").lease(lease).try_once().await.unwrap().granted().unwrap().release().await.unwrap();
     assert!(started.elapsed() >= 2 * delay, "{:?}", started.elapsed());
 
     proxy.decide(|_| Fate::Swallowed);
-    let error = locks.try_acquire("swallowed").lease(lease).await.unwrap_err();
+    let error = locks.acquire("swallowed").lease(lease).try_once().await.unwrap_err();
     assert!(error.is_unknown(), "{error}");
     proxy.decide(|_| Fate::Answered);
     assert!(locks.operator().peek("swallowed").await.unwrap().is_none());
@@ -190,7 +190,7 @@ async fn session_of(tenant: &str) -> (LocalDynamoDb, AuthorizingProxy) {
 }
 
 async fn held(locks: &LockClient, key: &str) -> Lock {
-    locks.try_acquire(key).lease(LEASE).workflow("arn:1").await.unwrap().granted().unwrap()
+    locks.acquire(key).lease(LEASE).workflow("arn:1").try_once().await.unwrap().granted().unwrap()
 }
 
 async fn rows(dynamodb: &LocalDynamoDb) -> Vec<String> {
@@ -224,7 +224,7 @@ async fn a_client_of_one_tenant_is_refused_at_every_operation_on_another_s_row()
     let refused: Vec<(&str, Result<(), Error>)> = vec![
         ("acquire", red.acquire("k").within(&budget).await.map(drop)),
         ("acquire of what is free", red.acquire("free").within(&budget).await.map(drop)),
-        ("try_acquire", red.try_acquire("k").lease(LEASE).await.map(drop)),
+        ("try_acquire", red.acquire("k").lease(LEASE).try_once().await.map(drop)),
         ("with_lock", red.with_lock("free", &budget, async |_| Ok(())).await),
         ("resume", red.resume(saved.clone()).await.map(drop)),
         ("reclaim", red.reclaim(saved.clone()).lease(LEASE).await.map(drop)),
@@ -296,8 +296,8 @@ async fn the_partition_key_is_that_of_the_table_and_the_sort_key_does_not_count(
     proxy.allow("a-function", role_of("blue").into_iter().map(pairs).collect());
     let locks = builder(through(&proxy, "a-function")).build().unwrap();
 
-    let refused = locks.try_acquire(("red/k", "blue/k")).lease(LEASE).await.map(drop).unwrap_err();
-    let granted = locks.try_acquire(("blue/k", "red/k")).lease(LEASE).await.unwrap().granted().unwrap();
+    let refused = locks.acquire(("red/k", "blue/k")).lease(LEASE).try_once().await.map(drop).unwrap_err();
+    let granted = locks.acquire(("blue/k", "red/k")).lease(LEASE).try_once().await.unwrap().granted().unwrap();
 
     assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
     granted.release().await.unwrap();

@@ -2,7 +2,7 @@
 
 use crate::table::Table;
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem, Update};
-use lambda_lock::{Error, Lock, LockClient, PeekedLock, TryAcquired};
+use lambda_lock::{Error, Lock, LockClient, PeekedLock, Tried};
 use std::time::Duration;
 
 /// Returns a duration of this many seconds.
@@ -17,7 +17,7 @@ pub const fn millis(millis: u64) -> Duration {
 
 /// Acquires the lock `k`, which must be free.
 pub async fn acquired(locks: &LockClient, lease: Duration) -> Lock {
-    granted(locks.try_acquire("k").lease(lease)).await
+    granted(locks.acquire("k").lease(lease).try_once()).await
 }
 
 /// Reads the row of a lock. There must be one.
@@ -26,10 +26,10 @@ pub async fn peeked(locks: &LockClient, key: &str) -> PeekedLock {
 }
 
 /// Returns the lock of a call that must be granted.
-pub async fn granted(call: impl IntoFuture<Output = Result<TryAcquired, Error>>) -> Lock {
+pub async fn granted(call: impl IntoFuture<Output = Result<Tried<Lock>, Error>>) -> Lock {
     match call.await {
-        Ok(TryAcquired::Granted(lock)) => lock,
-        Ok(TryAcquired::Held(held)) => panic!("the lock is held: {held:?}"),
+        Ok(Tried::Granted(lock)) => lock,
+        Ok(Tried::Refused(held)) => panic!("the lock is held: {held:?}"),
         Err(error) => panic!("the lock was not granted: {error:?}"),
     }
 }

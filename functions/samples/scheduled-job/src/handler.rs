@@ -5,7 +5,7 @@ use crate::tick::{self, MAX_TICK_BYTES};
 use crate::work::{WorkError, work};
 use lambda_lock::once::{Attempt, OnceState, Started};
 use lambda_lock::{
-    Budget, Lock, LockClient, LockKey, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_SORT_KEY_BYTES, ReleaseOutcome, TryAcquired,
+    Budget, Lock, LockClient, LockKey, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_SORT_KEY_BYTES, ReleaseOutcome, Tried,
 };
 use lambda_lock_functions::{
     AfterWork, Config, ConfigError, Environment, Event, Failure, beginning, flag, optional, quoted, within_lease,
@@ -59,8 +59,8 @@ async fn run<W>(budget: &Budget, deps: &Deps, tick: Option<LockKey>, work: W) ->
 where
     W: AsyncFnOnce(&mut Lock) -> Result<(), WorkError>,
 {
-    match deps.locks.try_acquire(&deps.key).within(budget).await? {
-        TryAcquired::Held(held) => {
+    match deps.locks.acquire(&deps.key).within(budget).try_once().await? {
+        Tried::Refused(held) => {
             // Owners of this crate have at most this length. Another client's may be as large as a
             // row.
             let holder = beginning(&held.holder, MAX_NAME_BYTES);
@@ -82,7 +82,7 @@ where
                 _ => Ok(json!({ "ran": false, "holder": holder })),
             }
         }
-        TryAcquired::Granted(mut lock) => {
+        Tried::Granted(mut lock) => {
             let done = match tick {
                 None => {
                     let watch = lock.watch();

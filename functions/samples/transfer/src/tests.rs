@@ -137,7 +137,7 @@ async fn an_account_that_does_not_exist_is_refused() {
 async fn an_account_that_another_caller_holds_is_lock_held_and_the_other_account_stays_free() {
     let function = Function::start().await;
     let other = function.other();
-    let held = other.try_acquire("account/b").lease(Duration::from_secs(60)).await.unwrap().granted().unwrap();
+    let held = other.acquire("account/b").lease(Duration::from_secs(60)).try_once().await.unwrap().granted().unwrap();
     let refused = handler(event(&transfer(30), 2.0), &function.deps).await;
     assert_failure(refused, "LockHeld", "account/b");
     assert!(function.server.row("account/a").await.is_none(), "a refused set writes nothing");

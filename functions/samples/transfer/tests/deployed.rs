@@ -37,7 +37,7 @@ fn transfer() -> Value {
 /// A transfer that has to wait for one of its accounts.
 async fn after_another_holder(sample: &Sample) -> Result<Value, (String, String)> {
     let locks = LockClient::builder(client(sample.dynamodb.endpoint()), "LockTable").build().unwrap();
-    let other = locks.try_acquire("account/b").lease(Duration::from_secs(60)).await.unwrap().granted().unwrap();
+    let other = locks.acquire("account/b").lease(Duration::from_secs(60)).try_once().await.unwrap().granted().unwrap();
     let releases = async {
         tokio::time::sleep(Duration::from_millis(500)).await;
         other.release().await.unwrap();

@@ -10,7 +10,7 @@ pub(crate) async fn data_is_carried_both_ways(fleet: Fleet) {
     let ours = fleet.locks("ours");
 
     // The peer gets our payload, and keeps it if it has none of its own.
-    let mut lock = ours.try_acquire("k").lease(LONG).data("erste Hälfte").await.unwrap().granted().unwrap();
+    let mut lock = ours.acquire("k").lease(LONG).data("erste Hälfte").try_once().await.unwrap().granted().unwrap();
     assert_eq!(peer.read("k").await.unwrap().unwrap().data.unwrap(), "erste Hälfte");
     lock.renew().data("zweite Hälfte").await.unwrap();
     lock.release().await.unwrap();
@@ -29,7 +29,7 @@ pub(crate) async fn data_is_carried_both_ways(fleet: Fleet) {
     lock.release().await.unwrap();
 
     // A payload that we remove is gone for the peer too.
-    let lock = ours.try_acquire("k").lease(LONG).remove_data().await.unwrap().granted().unwrap();
+    let lock = ours.acquire("k").lease(LONG).remove_data().try_once().await.unwrap().granted().unwrap();
     assert_eq!(peer.read("k").await.unwrap().unwrap().data, None);
     lock.release().await.unwrap();
 }
@@ -56,7 +56,7 @@ pub(crate) async fn a_peers_own_attributes_outlive_our_grants(fleet: Fleet) {
 pub(crate) async fn our_additional_attributes_are_read_by_a_peer_and_end_with_our_next_grant(fleet: Fleet) {
     let mut peer = fleet.peer("theirs", LONG).await;
     let ours = fleet.locks("ours");
-    let request = ours.try_acquire("k").lease(LONG).attribute("job", "nightly").attribute("shard", 5);
+    let request = ours.acquire("k").lease(LONG).attribute("job", "nightly").attribute("shard", 5).try_once();
     let mut lock = request.await.unwrap().granted().unwrap();
     lock.checkpoint().await.unwrap();
     let seen = peer.read("k").await.unwrap().unwrap();
@@ -65,8 +65,8 @@ pub(crate) async fn our_additional_attributes_are_read_by_a_peer_and_end_with_ou
 
     // We are shown those of the peer. Go keeps ours beside them.
     peer.acquire("k", json!({"attributes": {"tenant": "acme"}})).await.unwrap().unwrap();
-    let tried = ours.try_acquire("k").lease(LONG).await.unwrap();
-    let shown = &tried.held().unwrap().attributes;
+    let tried = ours.acquire("k").lease(LONG).try_once().await.unwrap();
+    let shown = &tried.refused().unwrap().attributes;
     assert_eq!(shown.get("tenant"), Some(&"acme".into()));
     assert_eq!(shown.contains_key("job"), fleet.language == Language::Go);
     peer.release("k", false).await.unwrap().unwrap();
@@ -84,7 +84,7 @@ pub(crate) async fn our_additional_attributes_are_read_by_a_peer_and_end_with_ou
 /// Returns which of our attributes are still in the row after a peer acquired the lock.
 async fn left_of_ours(fleet: &Fleet, options: serde_json::Value) -> Vec<&'static str> {
     let ours = fleet.builder("ours").ttl_attribute("expiresAt").build().unwrap();
-    let asked = ours.try_acquire("k").lease(LONG).workflow("arn:workflow").data("payload");
+    let asked = ours.acquire("k").lease(LONG).workflow("arn:workflow").data("payload").try_once();
     asked.await.unwrap().granted().unwrap().release().await.unwrap();
 
     let mut peer = fleet.peer("theirs", LONG).await;
@@ -118,8 +118,8 @@ pub(crate) async fn a_frozen_lock_is_granted_to_a_peer_and_is_frozen_to_us_unles
     peer.try_acquire("k").await.unwrap().unwrap();
     peer.renew("k").await.unwrap().unwrap();
     peer.release("k", false).await.unwrap().unwrap();
-    let tried = ours.try_acquire("k").lease(LONG).await.unwrap();
-    let reason = tried.held().and_then(|held| held.freeze_reason.clone());
+    let tried = ours.acquire("k").lease(LONG).try_once().await.unwrap();
+    let reason = tried.refused().and_then(|held| held.freeze_reason.clone());
     if fleet.language == Language::Java {
         assert!(tried.granted().is_some());
         return;

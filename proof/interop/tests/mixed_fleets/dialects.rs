@@ -38,8 +38,8 @@ pub(crate) async fn both_dialects_are_read_by_us_whichever_we_write(fleet: Fleet
     let mut peer = fleet.peer("theirs", LONG).await;
     for ours in [fleet.locks("ours"), of_the_other(&fleet)] {
         peer.try_acquire("k").await.unwrap().unwrap();
-        let tried = ours.try_acquire("k").lease(LONG).await.unwrap();
-        assert_eq!(tried.held().unwrap().observation.lease(), LONG);
+        let tried = ours.acquire("k").lease(LONG).try_once().await.unwrap();
+        assert_eq!(tried.refused().unwrap().observation.lease(), LONG);
         peer.release("k", false).await.unwrap().unwrap();
         granted(&ours, "k", LONG).await.release().await.unwrap();
         fleet.delete_released("k").await;

@@ -116,7 +116,7 @@ impl Fleet {
 
 /// Acquires a lock that must be free.
 pub(crate) async fn granted(locks: &LockClient, key: &str, lease: Duration) -> Lock {
-    locks.try_acquire(key).lease(lease).await.unwrap().granted().expect("another caller holds the lock")
+    locks.acquire(key).lease(lease).try_once().await.unwrap().granted().expect("another caller holds the lock")
 }
 
 /// Acquires a lock, and waits for it up to a minute.

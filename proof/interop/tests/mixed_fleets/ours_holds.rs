@@ -56,7 +56,7 @@ pub(crate) async fn a_peer_acquires_what_we_released_whether_its_row_stayed_or_w
 
         peer.try_acquire("k").await.unwrap().unwrap();
         assert_eq!(fleet.attribute("k", "ownerName").await.unwrap(), "theirs");
-        assert!(ours.try_acquire("k").lease(LONG).await.unwrap().held().is_some());
+        assert!(ours.acquire("k").lease(LONG).try_once().await.unwrap().refused().is_some());
         peer.release("k", false).await.unwrap().unwrap();
     }
 }

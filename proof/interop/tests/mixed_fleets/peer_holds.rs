@@ -10,8 +10,8 @@ pub(crate) async fn a_peers_lock_is_refused_to_us_and_its_holder_named(fleet: Fl
     peer.try_acquire("k").await.unwrap().unwrap();
 
     let (ours, proxy) = fleet.counted().await;
-    let tried = ours.try_acquire("k").lease(LONG).await.unwrap();
-    let held = tried.held().expect("granted while a peer holds the lock");
+    let tried = ours.acquire("k").lease(LONG).try_once().await.unwrap();
+    let held = tried.refused().expect("granted while a peer holds the lock");
     assert_eq!(requests(&proxy.take()), [("UpdateItem", 1)]);
     assert_eq!(held.holder, "their-host");
     assert_eq!(held.observation.lease(), Duration::from_secs(20));

@@ -33,7 +33,7 @@ pub(crate) async fn a_row_of_python_is_no_lock_record_and_is_left_as_it_is(fleet
     peer.release("k", true).await.unwrap().unwrap();
 
     // Our row is no lock record for Python's client, which also leaves it alone.
-    let mut lock = locks.try_acquire(theirs()).lease(LONG).await.unwrap().granted().unwrap();
+    let mut lock = locks.acquire(theirs()).lease(LONG).try_once().await.unwrap().granted().unwrap();
     let refusal = peer.wait_for("k", Duration::from_secs(1)).await.unwrap().unwrap_err();
     assert_eq!(refusal.why, Why::Failed, "{refusal}");
     assert!(refusal.error.contains("owner_name"), "{refusal}");
@@ -44,7 +44,7 @@ pub(crate) async fn a_row_of_python_is_no_lock_record_and_is_left_as_it_is(fleet
 pub(crate) async fn both_locks_live_in_one_table_under_two_sort_keys(fleet: Fleet) {
     let mut peer = fleet.peer("theirs", LONG).await;
     peer.try_acquire("k").await.unwrap().unwrap();
-    let mut lock = fleet.locks("ours").try_acquire(ours()).lease(LONG).await.unwrap().granted().unwrap();
+    let mut lock = fleet.locks("ours").acquire(ours()).lease(LONG).try_once().await.unwrap().granted().unwrap();
     peer.renew("k").await.unwrap().unwrap();
     lock.checkpoint().await.unwrap();
     peer.release("k", true).await.unwrap().unwrap();

@@ -4,7 +4,7 @@ use super::roles::WORKFLOW;
 use super::{Me, grant_of, refused_or_unknown};
 use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, Reclaims};
 use crate::world::State;
-use lambda_lock::{Error, ErrorKind, Held, Lock, SavedLock, TryAcquired};
+use lambda_lock::{Error, ErrorKind, Held, Lock, SavedLock, Tried};
 use lambda_lock_protocol::{Grant, Queueing, Version};
 use std::time::Duration;
 
@@ -42,9 +42,9 @@ impl Me {
                 Queueing::BehindSlowHolders => acquire,
                 Queueing::BetweenCalls => acquire.between_calls(),
             };
-            self.perhaps(async { acquire.await.map(TryAcquired::Granted) }).await
+            self.perhaps(async { acquire.await.map(Tried::Granted) }).await
         } else {
-            let mut acquire = self.locks.try_acquire(lock_key);
+            let mut acquire = self.locks.acquire(lock_key);
             acquire = if budget > 0 { acquire.lease(lease) } else { acquire };
             acquire = if budget < 2 { acquire.within(&within) } else { acquire };
             acquire = if named { acquire.owner(self.owner.as_str()) } else { acquire };
@@ -53,7 +53,7 @@ impl Me {
             acquire = if workflow { acquire.workflow(WORKFLOW) } else { acquire };
             acquire = acquire.attributes(attributes.clone());
             acquire = if queueing == Queueing::Ignored { acquire.out_of_turn() } else { acquire };
-            self.perhaps(async { acquire.await }).await
+            self.perhaps(acquire.try_once()).await
         };
         let limit = if waits { lasting.max(self.call_limit()) + self.call_limit() * 2 } else { self.call_limit() * 3 };
         self.acquire_ended(key, tried, Some(limit))
@@ -65,7 +65,7 @@ impl Me {
         self.state().call_begins(self.id, key, kind);
         let lease = self.part_of_lease(1.5);
         let reclaimed = self.perhaps(async { self.locks.reclaim(token).lease(lease).await }).await;
-        self.acquire_ended(key, reclaimed.map(|lock| lock.map(TryAcquired::Granted)), Some(self.call_limit() * 3))
+        self.acquire_ended(key, reclaimed.map(|lock| lock.map(Tried::Granted)), Some(self.call_limit() * 3))
     }
 
     /// The grant of a guard that a work received when its acquire had ended.
@@ -86,15 +86,15 @@ impl Me {
     pub(crate) fn acquire_ended(
         &self,
         key: usize,
-        tried: Option<Result<TryAcquired, Error>>,
+        tried: Option<Result<Tried<Lock>, Error>>,
         limit: Option<Duration>,
     ) -> Option<Lock> {
         let mut state = self.state();
         let call = state.processes[self.id].call.unwrap_or_default();
         state.say_of(self.id, || format!("acquire ended: {}", said(&tried)));
         let ended = match &tried {
-            Some(Ok(TryAcquired::Granted(_))) => Ended::Done,
-            Some(Ok(TryAcquired::Held(_))) => Ended::Refused,
+            Some(Ok(Tried::Granted(_))) => Ended::Done,
+            Some(Ok(Tried::Refused(_))) => Ended::Refused,
             Some(Err(error)) => refused_or_unknown(error),
             None => Ended::Unknown,
         };
@@ -105,13 +105,13 @@ impl Me {
         state.counts().own_holders += u64::from(own_holder);
         self.left_nothing(&mut state, key, call, &tried);
         match tried? {
-            Ok(TryAcquired::Granted(lock)) => {
+            Ok(Tried::Granted(lock)) => {
                 let good = self.stands_for_a_grant(&mut state, key, &lock);
                 // A guard logs when it is dropped, and reads the clock for that.
                 drop(state);
                 good.then_some(lock)
             }
-            Ok(TryAcquired::Held(held)) => {
+            Ok(Tried::Refused(held)) => {
                 self.is_somebody_else(&mut state, call, &held);
                 None
             }
@@ -132,7 +132,7 @@ impl Me {
 
     /// A caller that was refused has no grant. A caller with an unknown outcome has tried to release what it may have
     /// got. Requests that arrive late are excepted.
-    fn left_nothing(&self, state: &mut State, key: usize, call: CallId, tried: &Option<Result<TryAcquired, Error>>) {
+    fn left_nothing(&self, state: &mut State, key: usize, call: CallId, tried: &Option<Result<Tried<Lock>, Error>>) {
         let left = state.ledger.current[key].map(|current| &state.ledger.grants[current]);
         if !left.is_some_and(|left| left.call == call && !left.is_over() && !left.ghost) {
             return;
@@ -204,11 +204,11 @@ impl Me {
     }
 }
 
-fn said(tried: &Option<Result<TryAcquired, Error>>) -> String {
+fn said(tried: &Option<Result<Tried<Lock>, Error>>) -> String {
     match tried {
         None => "cancelled".to_owned(),
-        Some(Ok(TryAcquired::Granted(lock))) => format!("granted with token {}", lock.fencing_token()),
-        Some(Ok(TryAcquired::Held(held))) => format!("held by {:?}", held.observation.version()),
+        Some(Ok(Tried::Granted(lock))) => format!("granted with token {}", lock.fencing_token()),
+        Some(Ok(Tried::Refused(held))) => format!("held by {:?}", held.observation.version()),
         Some(Err(error)) => error.to_string(),
     }
 }

@@ -4,7 +4,7 @@ use super::commit::write;
 use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
 use lambda_lock::once::{Attempt, Started};
-use lambda_lock::{Budget, LockKey, TryAcquired};
+use lambda_lock::{Budget, LockKey, Tried};
 
 impl Me {
     /// Does idempotent work that others do too.
@@ -56,7 +56,7 @@ impl Me {
                 self.work_at(key, attempt).await;
             }
             Some(Err(error)) => {
-                let _ = self.acquire_ended(key, Some(Err::<TryAcquired, _>(error)), Some(limit));
+                let _ = self.acquire_ended(key, Some(Err(error)), Some(limit));
             }
             None => {
                 let _ = self.acquire_ended(key, None, Some(limit));

@@ -3,7 +3,7 @@
 use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
 use crate::world::Event;
-use lambda_lock::{Budget, Lock, Observation, SavedLock, TryAcquired};
+use lambda_lock::{Budget, Lock, Observation, SavedLock, Tried};
 use lambda_lock_protocol::OURS;
 use std::time::Duration;
 
@@ -96,13 +96,13 @@ impl Me {
             key,
             CallKind::Acquire { owner: self.owner.clone(), named: false, reclaims: Reclaims::Nobody },
         );
-        let mut tried = self.locks.try_acquire(self.lock_key(key)).lease(lease);
+        let mut acquire = self.locks.acquire(self.lock_key(key)).lease(lease);
         if let Some(observation) = observation {
-            tried = tried.observation(observation);
+            acquire = acquire.observation(observation);
         }
         let takeovers = self.state().counts().takeovers;
-        let tried = self.perhaps(async { tried.await }).await;
-        if let Some(Ok(TryAcquired::Held(held))) = &tried {
+        let tried = self.perhaps(acquire.try_once()).await;
+        if let Some(Ok(Tried::Refused(held))) = &tried {
             // At the present of the process, which may be ahead of true time after a pause.
             let mut state = self.state();
             let local = state.processes[self.id].local;
@@ -126,15 +126,15 @@ impl Me {
             let lease = self.part_of_lease(1.0) + self.state().plan.lease / 4;
             let kind = CallKind::Acquire { owner: self.owner.clone(), named: false, reclaims: Reclaims::Nobody };
             let call = self.state().call_begins(self.id, key, kind);
-            let mut acquire = self.locks.try_acquire(self.lock_key(key)).lease(lease).between_calls();
+            let mut acquire = self.locks.acquire(self.lock_key(key)).lease(lease).between_calls();
             if let Some(seen) = seen.take() {
                 let mut state = self.state();
                 let proven = Duration::from_nanos(state.processes[self.id].local.saturating_sub(asleep)).mul_f64(0.97);
                 state.comes_back(key, self.id, call);
                 acquire = acquire.observation(seen.and_waited(proven));
             }
-            let tried = self.perhaps(async { acquire.await }).await;
-            if let Some(Ok(TryAcquired::Held(held))) = &tried {
+            let tried = self.perhaps(acquire.try_once()).await;
+            if let Some(Ok(Tried::Refused(held))) = &tried {
                 self.state().processes[self.id].ticket = held.observation.ticket().map(|ticket| (ticket, call));
                 seen = Some(held.observation.clone());
             }
@@ -247,7 +247,7 @@ impl Me {
             self.state().ledger.violate(Invariant::TakenOver, what);
         }
         self.state().counts().final_takeovers += 1;
-        if let Some(lock) = self.acquire_ended(key, Some(lock.map(TryAcquired::Granted)), None) {
+        if let Some(lock) = self.acquire_ended(key, Some(lock.map(Tried::Granted)), None) {
             self.release(key, lock).await;
         }
     }

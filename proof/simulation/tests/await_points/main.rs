@@ -7,7 +7,7 @@ mod commits;
 mod works;
 mod world;
 
-use lambda_lock::{Error, Lock, ReleaseOutcome, TryAcquired};
+use lambda_lock::{Error, Lock, ReleaseOutcome, Tried};
 use lambda_lock_protocol::Version;
 use std::time::Duration;
 use world::{Arrival, Fault, Shared, drive, faults};
@@ -18,9 +18,9 @@ const LEASE: Duration = Duration::from_secs(10);
 const OVER: Duration = Duration::from_millis(12_001);
 
 fn acquired(shared: &Shared, owner: &str) -> Lock {
-    let answer = drive(shared, async { shared.locks(owner).try_acquire("k").lease(LEASE).await });
+    let answer = drive(shared, async { shared.locks(owner).acquire("k").lease(LEASE).try_once().await });
     match answer {
-        Some(Ok(TryAcquired::Granted(lock))) => lock,
+        Some(Ok(Tried::Granted(lock))) => lock,
         other => panic!("{owner}: {other:?}"),
     }
 }
@@ -41,8 +41,8 @@ fn is_held_by(guard: &Lock, shared: &Shared, what: &str) {
     let (version, token) = shared.held().unwrap_or_else(|| panic!("{what}: the guard is valid, but the row is free"));
     assert_eq!(token, guard.fencing_token(), "{what}");
     assert_eq!(Version::parse(guard.to_saved().version()).unwrap().grant, version.grant, "{what}");
-    let other = drive(shared, async { shared.locks("other").try_acquire("k").lease(LEASE).await });
-    assert!(matches!(other, Some(Ok(TryAcquired::Held(_)))), "{what}: {other:?}");
+    let other = drive(shared, async { shared.locks("other").acquire("k").lease(LEASE).try_once().await });
+    assert!(matches!(other, Some(Ok(Tried::Refused(_)))), "{what}: {other:?}");
 }
 
 /// What must hold after any fault, whatever the call returned. `tokens`: the largest token so far.
@@ -53,8 +53,8 @@ fn ends_well(shared: &Shared, guard: Option<&Lock>, tokens: u64, what: &str) {
     }
     // Everything that was left behind ends with its lease, like the lease of a dead holder.
     shared.world().now += OVER;
-    let next = drive(shared, async { shared.locks("next").try_acquire("k").lease(LEASE).await });
-    let Some(Ok(TryAcquired::Granted(next))) = next else { panic!("{what}: the lock is still held: {next:?}") };
+    let next = drive(shared, async { shared.locks("next").acquire("k").lease(LEASE).try_once().await });
+    let Some(Ok(Tried::Granted(next))) = next else { panic!("{what}: the lock is still held: {next:?}") };
     assert!(next.fencing_token() > tokens, "{what}: {} after {tokens}", next.fencing_token());
     assert!(guard.is_none_or(|guard| guard.remaining().is_zero()), "{what}");
     let written = shared.world().written;
@@ -84,7 +84,7 @@ fn an_acquire_cut_anywhere_leaves_no_more_than_a_dead_holder() {
             let what = format!("{name}, {fault:?}");
             shared.fails(fault);
             let locks = shared.locks("me");
-            let answer = learnt(fault, drive(&shared, async { locks.try_acquire("k").lease(LEASE).await }));
+            let answer = learnt(fault, drive(&shared, async { locks.acquire("k").lease(LEASE).try_once().await }));
             let guard = answer.map(|answer| {
                 answer.granted().unwrap_or_else(|| panic!("{what}: held, although no other caller exists"))
             });

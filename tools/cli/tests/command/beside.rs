@@ -76,7 +76,7 @@ async fn show_tells_the_state_of_the_execution_that_holds_the_lock() {
     let other = ("no-execution", "a workflow of another engine".to_owned());
     for (name, workflow) in names.into_iter().chain([elsewhere, hostile, other]) {
         let locks = place.locks("test");
-        let held = locks.try_acquire(name).owner("nightly").workflow(workflow).lease(LEASE).await.unwrap();
+        let held = locks.acquire(name).owner("nightly").workflow(workflow).lease(LEASE).try_once().await.unwrap();
         let _ = held.granted().unwrap().save();
         let show = async |more: &[&str]| {
             let mut command = place.command();

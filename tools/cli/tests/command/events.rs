@@ -85,13 +85,13 @@ async fn story(place: &Place, watchers: &mut [Watcher]) {
     all_tell(watchers).await;
     first.release().await.unwrap();
     all_tell(watchers).await;
-    let dies = locks.try_acquire("k").owner("b").lease(Duration::from_secs(1)).await.unwrap();
+    let dies = locks.acquire("k").owner("b").lease(Duration::from_secs(1)).try_once().await.unwrap();
     let _ = dies.granted().unwrap().save();
     all_tell(watchers).await;
     let _third =
         place.locks("c").acquire("k").owner("c").lease(LEASE).within(&Budget::lasting(LEASE)).await.unwrap().save();
     all_tell(watchers).await;
-    let again = locks.try_acquire("k").owner("c").reclaim_own().lease(LEASE).await.unwrap();
+    let again = locks.acquire("k").owner("c").reclaim_own().lease(LEASE).try_once().await.unwrap();
     let _ = again.granted().unwrap().save();
     all_tell(watchers).await;
     let seen = locks.operator().peek("k").await.unwrap().unwrap();

@@ -100,10 +100,10 @@ async fn with_all_states() -> Place {
     let locks = place.locks("test");
     let _ = place.held("customer-1", "host-a/17").await.save();
     let workflow = "arn:aws:states:eu-central-1:111122223333:execution:nightly:4711";
-    let held = locks.try_acquire("job/nightly").owner("nightly/4711").workflow(workflow).lease(LEASE);
-    let _ = held.attribute("shard", 5).await.unwrap().granted().unwrap().save();
+    let held = locks.acquire("job/nightly").owner("nightly/4711").workflow(workflow).lease(LEASE);
+    let _ = held.attribute("shard", 5).try_once().await.unwrap().granted().unwrap().save();
     place.held("customer-2", "host-b/3").await.release().await.unwrap();
-    let dead = locks.try_acquire("customer-3").owner("host-c/9").lease(Duration::from_secs(1));
+    let dead = locks.acquire("customer-3").owner("host-c/9").lease(Duration::from_secs(1)).try_once();
     let _ = dead.await.unwrap().granted().unwrap().save();
     let budget = Budget::lasting(Duration::from_secs(60));
     let once = locks.once("order-9").within(&budget).run(async |_| Ok::<_, Error>("paid".to_owned()));
@@ -188,7 +188,7 @@ async fn show_tells_the_line() {
     golden(&place, "show-line-released", &["show", "customer-1"]).await;
 
     let locks = place.locks("test");
-    let dead = locks.try_acquire("customer-2").owner("host-c/9").lease(Duration::from_secs(1));
+    let dead = locks.acquire("customer-2").owner("host-c/9").lease(Duration::from_secs(1)).try_once();
     let _ = dead.await.unwrap().granted().unwrap().save();
     waiter(&place, "customer-2", 1).await.abort();
     tokio::time::sleep(Duration::from_millis(1_100)).await;

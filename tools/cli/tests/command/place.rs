@@ -67,7 +67,7 @@ impl Place {
     }
 
     pub(crate) async fn held(&self, key: &str, owner: &str) -> Lock {
-        self.locks(owner).try_acquire(key).owner(owner).lease(LEASE).await.unwrap().granted().unwrap()
+        self.locks(owner).acquire(key).owner(owner).lease(LEASE).try_once().await.unwrap().granted().unwrap()
     }
 
     /// Whether nobody holds the lock.

@@ -184,7 +184,7 @@ async fn a_profile_that_is_nowhere_is_not_passed_over() {
 async fn a_command_asks_for_credentials_once() {
     let place = Place::new().await;
     let workflow = "arn:aws:states:eu-central-1:111122223333:execution:nightly:4711";
-    let held = place.locks("test").try_acquire("nightly").workflow(workflow).lease(LEASE).await.unwrap();
+    let held = place.locks("test").acquire("nightly").workflow(workflow).lease(LEASE).try_once().await.unwrap();
     let _ = held.granted().unwrap().save();
     let server = Server::answering(|_| (400, r#"{"__type":"ExecutionDoesNotExist"}"#.to_owned())).await;
     let home = directory("once");

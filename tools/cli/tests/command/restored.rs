@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 async fn granted(place: &Place, key: &str) -> u64 {
     let locks = place.locks("test");
-    let lock = locks.try_acquire(key).lease(LEASE).data(vec![7; 8_000]).await.unwrap().granted().unwrap();
+    let lock = locks.acquire(key).lease(LEASE).data(vec![7; 8_000]).try_once().await.unwrap().granted().unwrap();
     let token = lock.fencing_token();
     lock.release().await.unwrap();
     token

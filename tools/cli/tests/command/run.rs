@@ -2,7 +2,7 @@
 
 use crate::place::{Ended, Place, TABLE, end};
 use aws_sdk_dynamodb::types::AttributeValue;
-use lambda_lock::{Budget, Lock, TryAcquired};
+use lambda_lock::{Budget, Lock, Tried};
 use lambda_lock_testkit::soon_so;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::path::{Path, PathBuf};
@@ -79,7 +79,7 @@ pub(crate) async fn break_it(place: &Place) {
 pub(crate) async fn next_of(place: &Place) -> Lock {
     let begun = Instant::now();
     loop {
-        let tried = place.locks("next").try_acquire("k").lease(Duration::from_secs(3600)).await.unwrap();
+        let tried = place.locks("next").acquire("k").lease(Duration::from_secs(3600)).try_once().await.unwrap();
         if let Some(lock) = tried.granted() {
             return lock;
         }
@@ -170,7 +170,10 @@ async fn the_lock_is_renewed_while_the_command_runs() {
         assert!(begun.elapsed() < PATIENCE, "it is renewed");
         sleep(millis(50)).await;
     }
-    assert!(matches!(place.locks("other").try_acquire("k").lease(millis(5_000)).await.unwrap(), TryAcquired::Held(_)));
+    assert!(matches!(
+        place.locks("other").acquire("k").lease(millis(5_000)).try_once().await.unwrap(),
+        Tried::Refused(_)
+    ));
     std::fs::write(&go, "").unwrap();
     ended(child).await.done();
 }

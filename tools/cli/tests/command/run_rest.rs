@@ -289,7 +289,8 @@ async fn a_command_of_another_user_keeps_its_lock_and_it_is_said_that_no_signal_
         sleep(millis(7_000)).await;
         assert!(is_running(&pid), "{sent:?}");
         assert!(!place.is_free("k").await, "{sent:?}");
-        let is_renewed = place.locks("next").try_acquire("k").lease(millis(5_000)).await.unwrap().granted().is_none();
+        let is_renewed =
+            place.locks("next").acquire("k").lease(millis(5_000)).try_once().await.unwrap().granted().is_none();
         assert!(is_renewed, "{sent:?}: it is renewed");
     }
     kill(&pid);

@@ -87,7 +87,8 @@ async fn failed_work_is_shown_with_its_failure_and_the_command_that_allows_it_ag
 #[tokio::test(flavor = "multi_thread")]
 async fn watch_does_not_call_a_dead_lock_held() {
     let place = Place::new().await;
-    let dies = place.locks("test").try_acquire("k").owner("host-c/9").lease(Duration::from_secs(1)).await.unwrap();
+    let dies =
+        place.locks("test").acquire("k").owner("host-c/9").lease(Duration::from_secs(1)).try_once().await.unwrap();
     let _ = dies.granted().unwrap().save();
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     let looked = place.run(&["watch", "--for", "0s", "--max-clock-skew-ms", "0"]).await.done();
@@ -101,7 +102,7 @@ async fn watch_does_not_call_a_dead_lock_held() {
 async fn a_lock_is_held_until_clocks_agree_that_its_lease_is_over() {
     let place = Place::new().await;
     let lease = Duration::from_millis(1);
-    let _ = place.locks("test").try_acquire("k").lease(lease).await.unwrap().granted().unwrap().save();
+    let _ = place.locks("test").acquire("k").lease(lease).try_once().await.unwrap().granted().unwrap().save();
     tokio::time::sleep(Duration::from_millis(10)).await;
     for (skew, state) in [("0", "dead"), ("3600000", "held")] {
         for arguments in [&["show", "k", "--json"][..], &["ls", "--json"]] {
@@ -116,7 +117,8 @@ async fn nobody_has_a_lock_that_is_free() {
     let place = Place::new().await;
     for released_by in ["its holder", "an operator", "a Java client"] {
         let locks = place.locks("test");
-        let held = locks.try_acquire("k").workflow("an execution").lease(LEASE).await.unwrap().granted().unwrap();
+        let held =
+            locks.acquire("k").workflow("an execution").lease(LEASE).try_once().await.unwrap().granted().unwrap();
         assert!(place.run(&["ls", "--workflow", "an execution"]).await.done().contains(" k "));
         match released_by {
             "its holder" => assert_eq!(held.release().await.unwrap(), ReleaseOutcome::Released),
@@ -232,8 +234,13 @@ async fn ls_prints_nothing_but_the_error_of_a_table_that_cannot_be_read() {
 async fn ls_keeps_its_columns_apart_and_finds_a_part_of_a_key() {
     let place = Place::new().await;
     let locks = place.locks("test");
-    let held =
-        locks.try_acquire("export/customer-7").owner("o").lease(Duration::from_secs(366 * 86_400)).await.unwrap();
+    let held = locks
+        .acquire("export/customer-7")
+        .owner("o")
+        .lease(Duration::from_secs(366 * 86_400))
+        .try_once()
+        .await
+        .unwrap();
     let _ = held.granted().unwrap().save();
     place.held("export/customer-8", "o").await.release().await.unwrap();
     let item =
@@ -355,7 +362,7 @@ async fn a_key_of_another_type_is_said_of_the_table() {
 async fn show_says_the_same_as_json() {
     let place = Place::new().await;
     let locks = place.locks("test");
-    let held = locks.try_acquire("k").lease(LEASE).attribute("shard", 5).attribute("step", "5");
+    let held = locks.acquire("k").lease(LEASE).attribute("shard", 5).attribute("step", "5").try_once();
     let lock = held.await.unwrap().granted().unwrap();
     let json = async |key: &str| {
         let shown = place.run(&["show", key, "--json"]).await.done();

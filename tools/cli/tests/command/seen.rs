@@ -166,7 +166,7 @@ async fn tokens_that_changed_since_they_were_read_are_left_alone_and_said_to_be(
         let _ = place.held(key, "test").await.save();
     }
     let meanwhile = async {
-        let _ = place.locks("test").try_acquire("a").owner("test").reclaim_own().lease(LEASE).await.unwrap();
+        let _ = place.locks("test").acquire("a").owner("test").reclaim_own().lease(LEASE).try_once().await.unwrap();
     };
     let raise = ["raise-tokens", "--above", "9000000000000", "--json"];
     let raised = yes_after(&place, &raise, meanwhile).await;

@@ -29,7 +29,7 @@ async fn the_page_has(scene: &Scene, machine: &Definition, of: &str, places: usi
         let is_woken = path.contains("woken");
         let mut others = Vec::new();
         for key in keys.iter().filter(|_| !is_woken) {
-            others.extend(scene.locks().try_acquire(&**key).lease(PATIENCE).await.unwrap().granted());
+            others.extend(scene.locks().acquire(&**key).lease(PATIENCE).try_once().await.unwrap().granted());
         }
         let of_lock_task = if is_woken { Some(held_through_lock_task(scene, &key).await) } else { None };
         if *looks == 0 {

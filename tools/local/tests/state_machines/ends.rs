@@ -12,7 +12,7 @@ const MACHINE: &str = "exclusive-work";
 
 /// Redrives an execution of this state machine twice that was stopped while it waited for the lock.
 pub(crate) async fn redriven_while_it_waited(scene: &Scene, machine: &Definition) {
-    let other = scene.locks().try_acquire("k").lease(PATIENCE).await.unwrap().granted().unwrap();
+    let other = scene.locks().acquire("k").lease(PATIENCE).try_once().await.unwrap().granted().unwrap();
     let stopped = scene.stopped_in("stopped", machine, where_it_waits(machine)).await;
     let again = scene.engine.redrive(&stopped).await.unwrap();
     scene.until_in(&again, where_it_waits(machine)).await;
@@ -35,12 +35,12 @@ pub(crate) async fn redriven_while_it_waited(scene: &Scene, machine: &Definition
 
 /// A redriven execution has the ARN of its first attempt. What that attempt has left behind is not its own.
 pub(crate) async fn redriven_beside_a_lock_of_its_first_attempt(scene: &Scene, machine: &Definition) {
-    let other = scene.locks().try_acquire("k").lease(PATIENCE).await.unwrap().granted().unwrap();
+    let other = scene.locks().acquire("k").lease(PATIENCE).try_once().await.unwrap().granted().unwrap();
     let stopped = scene.stopped_in("stopped", machine, where_it_waits(machine)).await;
     other.release().await.unwrap();
     // A late request of the first attempt.
     let (locks, owner) = (scene.locks(), format!("{}/0", stopped.arn));
-    let late = locks.try_acquire("k").out_of_turn().owner(owner).lease(LEASE).await.unwrap();
+    let late = locks.acquire("k").out_of_turn().owner(owner).lease(LEASE).try_once().await.unwrap();
     let first = late.granted().unwrap();
     let redriven = scene.engine.redrive(&stopped).await.unwrap();
 
@@ -61,7 +61,7 @@ pub(crate) async fn redriven_after_its_lease(scene: &Scene, machine: &Definition
         let over = left.lease_ends_at.unwrap() + SKEW + Duration::from_millis(10);
         tokio::time::sleep(over.duration_since(SystemTime::now()).unwrap()).await;
         let other = match somebody_came {
-            true => scene.locks().try_acquire("k").lease(PATIENCE).await.unwrap().granted(),
+            true => scene.locks().acquire("k").lease(PATIENCE).try_once().await.unwrap().granted(),
             false => None,
         };
         let (counted, _) = scene.counter("k").await;

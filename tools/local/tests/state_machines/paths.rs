@@ -330,7 +330,7 @@ fn with_two_looks() -> Definition {
 #[tokio::test]
 async fn an_item_that_has_looked_as_often_as_the_history_allows_fails_alone() {
     let Some(scene) = Scene::new().await else { return };
-    let other = scene.locks().try_acquire("held").lease(PATIENCE).await.unwrap().granted().unwrap();
+    let other = scene.locks().acquire("held").lease(PATIENCE).try_once().await.unwrap().granted().unwrap();
     let items = json!({ "items": [{ "key": "held" }, { "key": "free" }] });
     let started = Instant::now();
 
@@ -346,7 +346,7 @@ async fn an_item_that_has_looked_as_often_as_the_history_allows_fails_alone() {
 #[tokio::test]
 async fn the_retries_of_a_look_count_for_what_they_take_of_the_history() {
     let Some(scene) = Scene::new().await else { return };
-    let other = scene.locks().try_acquire("held").lease(PATIENCE).await.unwrap().granted().unwrap();
+    let other = scene.locks().acquire("held").lease(PATIENCE).try_once().await.unwrap().granted().unwrap();
     let refused = AtomicU32::new(0);
     scene.router.instead(move |function, request| {
         let is_early = || refused.fetch_add(1, Ordering::SeqCst) < 3;

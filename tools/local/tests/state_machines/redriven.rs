@@ -271,7 +271,9 @@ async fn one(scene: &Scene, machine: &str, (state, at, without, after): &Row, is
     // Every execution finds the same place.
     let definition = definition(machine).with_permits(1).renamed(&name);
     let other = match *state {
-        "WaitForHolder" | "WaitForTurn" => scene.locks().try_acquire(&*key).lease(PATIENCE).await.unwrap().granted(),
+        "WaitForHolder" | "WaitForTurn" => {
+            scene.locks().acquire(&*key).lease(PATIENCE).try_once().await.unwrap().granted()
+        }
         _ => None,
     };
 

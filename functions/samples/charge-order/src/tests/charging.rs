@@ -161,7 +161,7 @@ async fn a_table_with_a_sort_key_works_too() {
 async fn an_order_and_a_lock_of_the_same_name_are_two_locks() {
     let function = Function::start().await;
     let budget = Budget::lasting(Duration::from_secs(30));
-    let lock = function.deps.locks.try_acquire("order/o-1").within(&budget).await.unwrap().granted().unwrap();
+    let lock = function.deps.locks.acquire("order/o-1").within(&budget).try_once().await.unwrap().granted().unwrap();
     assert_eq!(function.call(order()).await.unwrap()["replayed"], false);
     lock.release().await.unwrap();
 }

@@ -35,7 +35,7 @@ async fn a_frozen_lock_is_waited_for_by_looks_until_it_is_thawed() {
     let locks = scene.locks();
     let (free, dead, peers) = ("free", "dead", "peers");
     locks.operator().freeze(free, WHY).await.unwrap();
-    let _ = locks.try_acquire(dead).lease(Duration::from_millis(50)).await.unwrap().granted().unwrap().save();
+    let _ = locks.acquire(dead).lease(Duration::from_millis(50)).try_once().await.unwrap().granted().unwrap().save();
     locks.operator().freeze(dead, WHY).await.unwrap();
     let peer: Value = json!({
         "ownerName": { "S": "peer" }, "leaseDuration": { "S": "1000" }, "recordVersionNumber": { "S": "beat" },
@@ -71,7 +71,7 @@ async fn an_execution_takes_its_own_lock_that_was_frozen_meanwhile() {
     let Some(scene) = scene().await else { return };
     let locks = scene.locks();
     let definition = Definition::new(super::document(&Options { owner: "'me'".to_owned(), ..options(Poll::Look) }));
-    let held = locks.try_acquire("k").owner("me").lease(PATIENCE).await.unwrap().granted().unwrap();
+    let held = locks.acquire("k").owner("me").lease(PATIENCE).try_once().await.unwrap().granted().unwrap();
     locks.operator().freeze("k", WHY).await.unwrap();
     let execution = scene.engine.execute("again", &definition, &json!({ "key": "k" })).await.unwrap();
     let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();

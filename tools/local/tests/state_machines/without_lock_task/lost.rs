@@ -66,7 +66,7 @@ async fn claims_that_fail_wait_between_each_other_and_are_given_up_after_seven()
     assert_eq!(states.iter().filter(|state| state.starts_with("Lock")).count(), 7, "{states:?}");
     assert_eq!(states.last().unwrap(), "Failed");
 
-    let _other = scene.locks().try_acquire("held").lease(PATIENCE).await.unwrap();
+    let _other = scene.locks().acquire("held").lease(PATIENCE).try_once().await.unwrap();
     let (execution, error) = run(&scene, "held", Poll::Claim, "held").await;
     assert_eq!(error.as_deref(), Some("DynamoDB.ThrottlingException"));
     let states = super::states(&scene, &execution).await;

@@ -138,7 +138,7 @@ async fn a_free_lock_takes_three_transitions_and_three_requests() {
 #[tokio::test]
 async fn a_holder_that_is_dead_by_the_wall_clock_costs_no_look() {
     let Some(scene) = scene().await else { return };
-    let dead = scene.locks().try_acquire("k").lease(Duration::from_millis(50)).await.unwrap().granted().unwrap();
+    let dead = scene.locks().acquire("k").lease(Duration::from_millis(50)).try_once().await.unwrap().granted().unwrap();
     tokio::time::sleep(Duration::from_millis(50) + SKEW + Duration::from_millis(20)).await;
     let (execution, error) = run(&scene, "next", Poll::Look, "k").await;
     assert_eq!(error, None);
@@ -149,7 +149,7 @@ async fn a_holder_that_is_dead_by_the_wall_clock_costs_no_look() {
 #[tokio::test]
 async fn the_role_of_the_template_is_used_in_full_and_its_keys_are_enforced() {
     let Some(scene) = scene().await else { return };
-    let held = scene.locks().try_acquire("orders/1").lease(PATIENCE).await.unwrap().granted().unwrap();
+    let held = scene.locks().acquire("orders/1").lease(PATIENCE).try_once().await.unwrap().granted().unwrap();
     let execution = scene.engine.execute("waits", &machine(Poll::Look), &json!({ "key": "orders/1" })).await.unwrap();
     scene.until_in(&execution, "WaitForHolder").await;
     held.release().await.unwrap();
