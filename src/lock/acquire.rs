@@ -90,7 +90,7 @@ impl<'a> Acquire<'a> {
 
     /// Adds an additional attribute to the lock's row, under its own name: a text or a number for whoever reads the row,
     /// such as a dashboard, an index or another lock client. [`peek`](crate::Operator::peek) shows it, and so does
-    /// [`Held`] to a caller that is refused. In contrast to it, [`data`](Acquire::data) is one payload that the
+    /// [`Held`](crate::Held) to a caller that is refused. In contrast to it, [`data`](Acquire::data) is one payload that the
     /// next holder gets. Default: none.
     ///
     /// The attributes belong to this grant. Renewals and the release keep them. The next grant removes them and writes
@@ -314,7 +314,7 @@ impl<'a> Acquire<'a> {
     }
 
     /// Waits in line between calls: for a caller that sleeps, and asks again when it is woken or when its time is over, such as a
-    /// workflow. The acquire takes a ticket at once, also if it does not wait. [`Held::observation`] has the ticket. Give the
+    /// workflow. The acquire takes a ticket at once, also if it does not wait. [`Held::observation`](crate::Held::observation) has the ticket. Give the
     /// observation to the next acquire with [`observation`](Acquire::observation), which then continues to wait in the
     /// same place. Default: a caller that gives up has no place any more.
     ///

@@ -4,7 +4,7 @@ use super::commit::write;
 use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
 use lambda_lock::once::{Attempt, Started};
-use lambda_lock::{Budget, LockKey, Tried};
+use lambda_lock::{Budget, LockKey};
 
 impl Me {
     /// Does idempotent work that others do too.
