@@ -342,10 +342,10 @@ impl LockClient {
     /// token: `name/0` to `name/{places - 1}`.
     ///
     /// ```no_run
-    /// # async fn call(_: usize) -> Result<(), lambda_lock::Error> { Ok(()) }
+    /// # async fn call(_: Option<usize>) -> Result<(), lambda_lock::Error> { Ok(()) }
     /// # async fn example(locks: &lambda_lock::LockClient, budget: &lambda_lock::Budget) -> Result<(), lambda_lock::Error> {
     /// let gateway = locks.semaphore("gateway", 5);
-    /// gateway.acquire().within(budget).run(async |lock| call(lock.place().unwrap_or_default()).await).await
+    /// gateway.acquire().within(budget).run(async |lock| call(lock.place()).await).await
     /// # }
     /// ```
     ///

@@ -569,9 +569,9 @@ impl Error {
     pub(crate) fn cut_short(keys: &[&LockKey], released: bool) -> Self {
         let now = match (keys.len() > 1, released) {
             (false, true) => "the lock was released",
-            (false, false) => "the lock was not released, but its lease is over",
+            (false, false) => "the lock was not released",
             (true, true) => "they were released",
-            (true, false) => "not all were released, but a lease of theirs is over",
+            (true, false) => "not all were released",
         };
         let message = format!(
             "the lease of {} ended while the work ran, so the work was stopped; {now}; check what the work left behind, \

@@ -355,7 +355,8 @@ impl<'a> Acquire<'a> {
         self
     }
 
-    /// Waits in line from the first look that finds the lock held. Default: a caller takes its ticket when two looks in a row
+    /// Waits in line from the first look that finds the lock held, if it waits: [`try_once`](Acquire::try_once) takes no ticket.
+    /// Default: a caller takes its ticket when two looks in a row
     /// show the same grant, or when it has waited for a second. Before that, whoever looks first after a release is granted
     /// the lock. Either way it takes a ticket only if it has a second left to wait.
     ///
@@ -383,7 +384,8 @@ impl<'a> Acquire<'a> {
         self
     }
 
-    /// Lets the work of `run` continue when its lease has ended. Default: the work is dropped at that point, because
+    /// Lets the work of [`run`](Acquire::run) continue when its lease has ended, and changes nothing else. Default: the work is
+    /// dropped at that point, because
     /// another caller may be granted the lock from then on. Use this for work that renews late and whose writes are
     /// fenced.
     pub fn without_cut(mut self) -> Self {

@@ -1,7 +1,7 @@
 //! Commit: applies the caller's writes and the lock's own write in one transaction.
 
 use super::guard::Lock;
-use super::held::{Guard, HeldLocks, Hold};
+use super::held::{HeldLocks, Hold};
 use crate::engine::Engine;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
@@ -253,7 +253,13 @@ impl IntoFuture for CommitRequest<Lock> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.lock.into_held().commit_and_release(&self.writes, self.data).await })
+        Box::pin(async move {
+            let Lock { held, place } = self.lock;
+            let engine = held.engine.clone();
+            held.commit_and_release(&self.writes, self.data).await?;
+            place.iter().for_each(|place| place.given_back(&engine));
+            Ok(())
+        })
     }
 }
 
@@ -371,7 +377,8 @@ impl Lock {
     /// Finds out whether the last [`commit`](Lock::commit) was applied, if its response was lost.
     ///
     /// It renews the lock. The version that the renewal replaces shows whether the commit was applied. A transaction
-    /// that has not arrived yet is refused from then on. If a checkpoint succeeded meanwhile, it has found out already.
+    /// that has not arrived yet is refused from then on. If a checkpoint succeeded meanwhile, it has found out already. What a
+    /// renewal has shown counts also where it failed after that, or found the lock lost: the guard says so with its next call.
     ///
     /// # Errors
     /// Returns [`Unknown`](crate::ErrorKind::Unknown) or `Unavailable`: there was no usable response again, so retry

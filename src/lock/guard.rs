@@ -34,6 +34,14 @@ pub(super) struct Place {
     pub(super) semaphore: Option<LockKey>,
 }
 
+impl Place {
+    pub(super) fn given_back(&self, engine: &Engine) {
+        if let Some(name) = &self.semaphore {
+            engine.given_back().push(name, self.number);
+        }
+    }
+}
+
 impl From<HeldLocks> for Lock {
     fn from(held: HeldLocks) -> Self {
         Self { held, place: None }
@@ -47,9 +55,7 @@ impl Guard for Lock {
 
     /// Ends the guard. If it is a place of a semaphore, the next acquire of this client tries this place first.
     fn into_held(self) -> HeldLocks {
-        if let Some(Place { number, semaphore: Some(name) }) = &self.place {
-            self.held.engine.given_back().push(name, *number);
-        }
+        self.place.iter().for_each(|place| place.given_back(&self.held.engine));
         self.held
     }
 }
@@ -96,7 +102,9 @@ impl Lock {
 
     /// The number of the place, from 0, if this is a place of a [semaphore](crate::LockClient::semaphore). It can serve as the
     /// number of a worker or of a connection. Of [`acquire_one_of`](crate::LockClient::acquire_one_of) it is the position of the
-    /// key. `None` of any other lock, and after [`resume`](crate::LockClient::resume).
+    /// key. `None` of any other lock, and
+    /// after [`resume`](crate::LockClient::resume) and [`reclaim`](crate::LockClient::reclaim): its [key](Lock::key) ends with the
+    /// number too.
     ///
     /// A resource that refuses late writes keeps one fencing token **for each place**: the tokens of different places have
     /// nothing to do with each other, and one number for all would refuse living holders.
@@ -183,6 +191,7 @@ impl fmt::Debug for Lock {
         // Leaves out the payload, because it is the caller's data and does not belong in logs.
         f.debug_struct("Lock")
             .field("key", self.key())
+            .field("place", &self.place())
             .field("owner", &self.owner())
             .field("fencing_token", &self.fencing_token())
             .field("remaining", &self.remaining())

@@ -180,9 +180,13 @@ impl HeldLocks {
         let releases = rest.into_iter().map(|hold| {
             let released = Release::of_hold(self.engine.clone(), hold.for_release(), budget.clone()).outcome();
             let left = async {
-                let error = released.await.err()?;
-                not_released(hold.key(), Some(error));
-                Some(hold.key().clone())
+                let error = match released.await {
+                    Ok(Released::Released { .. }) => return None,
+                    other => other.err(),
+                };
+                let left = error.is_some().then(|| hold.key().clone());
+                not_released(hold.key(), error);
+                left
             };
             Box::pin(left) as Task<'_, _>
         });

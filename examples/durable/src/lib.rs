@@ -95,11 +95,11 @@ async fn look(
     let pause = Duration::from_secs(before.pause_seconds);
     let seen = before.seen.map(|seen| seen.and_waited(pause));
     // An earlier run of this look may have acquired the lock without being recorded: then the lock is our own.
-    let mut attempt = locks.acquire(key).owner(owner).reclaim_own().workflow(execution).lease(lease).try_once();
+    let mut attempt = locks.acquire(key).owner(owner).reclaim_own().workflow(execution).lease(lease);
     if let Some(seen) = &seen {
         attempt = attempt.observation(seen.clone());
     }
-    match attempt.await {
+    match attempt.try_once().await {
         Ok(Tried::Granted(lock)) => Ok(Waiting { granted: Some(lock.save()), ..Waiting::default() }),
         Ok(Tried::Refused(held)) => {
             let pause_seconds = held.retry_after.as_secs_f64().ceil() as u64;

@@ -78,8 +78,8 @@ impl<'a> AcquireAll<'a> {
 
     /// Checks what can be checked without a request. Returns the owner of this call.
     pub(super) fn checked_owner(&self) -> Result<String, Error> {
-        let owner = self.terms.owner(self.engine, &self.named())?;
         check_keys(self.engine, &self.keys)?;
+        let owner = self.terms.owner(self.engine, &self.named())?;
         let settings = self.engine.settings();
         for key in &self.keys {
             let none = AttributesChange::Replace(Vec::new());
@@ -226,7 +226,7 @@ pub(super) async fn acquire(
             }
             let failure = match failure {
                 Failure::Rejected(Rejection::Invalid(message)) => Failure::Rejected(Rejection::Invalid(format!(
-                    "{message} (if the table has no transactions, acquire the locks with .in_order())"
+                    "{message} (if the table has no transactions, acquire the locks with .in_order(), or reclaim each of them)"
                 ))),
                 other => other,
             };
@@ -249,6 +249,7 @@ impl<'a> IntoFuture for AcquireAll<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
+            check_count(self.keys.len())?;
             // Fails first if it cannot wait, before it checks the other settings.
             self.wait()?;
             or_blocked(self.acquire(true).await?)

@@ -43,13 +43,14 @@ impl Guard for LockSet {
 
 impl LockSet {
     /// The keys of the locks: in the order in which they were given, or in which they were acquired one after the other.
-    pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
-        self.held.keys()
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &LockKey> {
+        self.held.named().into_iter()
     }
 
-    /// The fencing token that all of these locks have, where they were acquired together. For each key it is larger than
-    /// that of every earlier grant. Use it as [`Lock::fencing_token`], for whatever the locks guard. `None` where each lock has
-    /// [its own](LockSet::fencing_token_of).
+    /// The one fencing token of all of these locks, as locks have that were acquired together. For each key it is larger than
+    /// that of every earlier grant. Use it as [`Lock::fencing_token`], for whatever the locks guard. `None` where their tokens
+    /// differ. Locks that were acquired in order may have equal ones by accident: use
+    /// [`fencing_token_of`](LockSet::fencing_token_of) for them.
     pub fn fencing_token(&self) -> Option<u64> {
         let token = self.held.first.holding.token;
         self.held.others.iter().all(|hold| hold.holding.token == token).then_some(token)
@@ -194,7 +195,11 @@ impl LockSet {
 
 impl fmt::Debug for LockSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let keys: Vec<_> = self.keys().collect();
-        f.debug_struct("LockSet").field("keys", &keys).field("remaining", &self.remaining()).finish_non_exhaustive()
+        let tokens: Vec<_> = self.held.holds().map(|hold| (hold.key(), hold.holding.token)).collect();
+        f.debug_struct("LockSet")
+            .field("fencing_tokens", &tokens)
+            .field("owner", &self.owner())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
     }
 }
