@@ -211,7 +211,7 @@ const OFTEN: &[(&str, usize)] = &[
     ("transaction with complete: repeated, refused, a row", 9),
     ("transaction with fail: applied", 7),
     ("transaction with fail: refused, a row", 22),
-    ("transaction with fail: refused, no row", 3),
+    ("transaction with fail: refused, no row", 1),
     ("transaction with fail: repeated, applied", 1),
     ("transaction with fail: repeated, refused, a row", 7),
     ("transaction with fence: applied", 54),
@@ -234,5 +234,4 @@ const OFTEN: &[(&str, usize)] = &[
     ("transaction with renew: refused, no row", 11),
     ("transaction with renew: repeated, applied", 4),
     ("transaction with renew: repeated, refused, a row", 67),
-    ("transaction with renew: repeated, refused, no row", 3),
 ];

@@ -142,14 +142,14 @@ impl Sequence {
                 now: rng.u64(1000..1006),
                 keep: keep.unwrap_or_default(),
             },
-            8..11 => Action::Release {
+            8..11 | 13 => Action::Release {
                 scope: scope(seen, current, token, rng),
                 ends_at_ms: rng.u64(1000..1010),
                 data: data(rng),
                 keep,
                 returns_row: rng.bool(),
             },
-            11..14 => Action::Fence { grant: current.grant, token },
+            11..13 => Action::Fence { grant: current.grant, token },
             15 => Action::Break {
                 version: seen.is_none().then(|| "of the break".to_owned()),
                 seen: seen.unwrap_or_else(|| "a peer's".to_owned()),
