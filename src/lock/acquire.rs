@@ -356,9 +356,9 @@ impl<'a> Acquire<'a> {
     }
 
     /// Waits in line from the first look that finds the lock held, if it waits: [`try_once`](Acquire::try_once) takes no ticket.
-    /// Default: a caller takes its ticket when two looks in a row
-    /// show the same grant, or when it has waited for a second. Before that, whoever looks first after a release is granted
-    /// the lock. Either way it takes a ticket only if it has a second left to wait.
+    /// Default: a caller takes its ticket when two looks in a row show the same grant, or when it has waited for a second.
+    /// Before that, whoever looks first after a release is granted the lock. Either way it takes a ticket only if it has a
+    /// second left to wait.
     ///
     /// Who waits in line is granted the lock in the order of tickets. A free lock is left to those ahead for two seconds if
     /// one is ahead, and half a second longer for each further one, three and a half at most; who does not come by then is
@@ -385,9 +385,8 @@ impl<'a> Acquire<'a> {
     }
 
     /// Lets the work of [`run`](Acquire::run) continue when its lease has ended, and changes nothing else. Default: the work is
-    /// dropped at that point, because
-    /// another caller may be granted the lock from then on. Use this for work that renews late and whose writes are
-    /// fenced.
+    /// dropped at that point, because another caller may be granted the lock from then on. Use this for work that renews late
+    /// and whose writes are fenced.
     pub fn without_cut(mut self) -> Self {
         self.is_cut = false;
         self
