@@ -89,33 +89,40 @@ pub mod once;
 
 #[doc(inline)]
 pub use lambda_lock_protocol::{
-    Attribute, Dialect, FailedWrite, Instants, LockKey, MAX_KEY_BYTES, MAX_LEASE, MAX_NAME_BYTES, MAX_SORT_KEY_BYTES,
-    Observation, SavedLock,
+    Attribute, Dialect, FailedWrite, Instants, LockKey, MAX_LEASE, MAX_NAME_BYTES, Observation, SavedLock,
 };
 
 pub use crate::{
-    client::{DEFAULT_REQUEST_TIMEOUT, LockClient, LockClientBuilder, Operator},
-    engine::budget::{Budget, DEFAULT_GRACE},
+    client::{LockClient, LockClientBuilder},
+    engine::budget::Budget,
     engine::clock::{Clock, SharedClock, Sleep},
     engine::error::{Blocked, Error, ErrorKind, Held},
     lock::acquire::{Acquire, Reclaim},
     lock::commit::{Commit, CommitAndRelease, CommitOutcome, CommitRequest},
-    lock::freeze::ThawOutcome,
     lock::guard::Lock,
-    lock::list::{List, Listed, ListedPage, ListedRow},
-    lock::peek::PeekedLock,
-    lock::place::{AcquirePlace, MAX_PLACES, Semaphore},
+    lock::place::{AcquirePlace, Semaphore},
     lock::release::{ForHolder, ForWorkflow, Release, ReleaseOutcome, ReleaseRequest, ReleaseWorkflow, Sleeper},
     lock::renew::Renew,
     lock::resume::Resume,
+    lock::set::LockSet,
     lock::set::acquire::AcquireAll,
     lock::set::in_order::AcquireInOrder,
     lock::set::release::{ReleaseAll, ReleaseAllOutcome},
     lock::set::resume::{ReclaimAll, ResumeAll, SavedLockSet},
-    lock::set::{LockSet, MAX_LOCKS},
     lock::terms::Tried,
     lock::watch::LockWatch,
 };
+
+/// For operators: to look at locks, break and freeze them, and make and check the table. It begins with
+/// [`LockClient::operator`].
+pub mod operator {
+    pub use crate::{
+        client::Operator,
+        lock::freeze::ThawOutcome,
+        lock::list::{List, Listed, ListedPage, ListedRow},
+        lock::peek::PeekedLock,
+    };
+}
 
 /// The examples of README and book, compiled with the doc tests.
 #[cfg(all(doctest, feature = "lambda", feature = "once"))]

@@ -10,11 +10,6 @@ pub const NAMESPACE: &str = "once/";
 /// lock and the ticket.
 pub const WAKE: &str = "wake/";
 
-/// The longest partition key that DynamoDB accepts, in bytes of UTF-8.
-pub const MAX_KEY_BYTES: usize = 2048;
-/// The longest sort key that DynamoDB accepts, in bytes of UTF-8.
-pub const MAX_SORT_KEY_BYTES: usize = 1024;
-
 /// The key of a lock: the values of the table's key attributes.
 ///
 /// A string is the key of a lock in a table without a sort key. A pair is partition key and sort key:
@@ -33,6 +28,11 @@ pub struct LockKey {
 }
 
 impl LockKey {
+    /// The longest partition key that DynamoDB accepts, in bytes of UTF-8.
+    pub const MAX_KEY_BYTES: usize = 2048;
+    /// The longest sort key that DynamoDB accepts, in bytes of UTF-8.
+    pub const MAX_SORT_KEY_BYTES: usize = 1024;
+
     /// Makes a key from its parts.
     pub fn new(key: impl Into<String>, sort_key: Option<String>) -> Self {
         Self { key: key.into(), sort_key }
@@ -50,9 +50,9 @@ impl LockKey {
 
     /// Checks what DynamoDB would refuse. Also checks that there is a sort key exactly where the table has one.
     pub(crate) fn check(&self, table_has_sort_key: bool) -> Result<(), Invalid> {
-        check_part("lock key", &self.key, MAX_KEY_BYTES)?;
+        check_part("lock key", &self.key, Self::MAX_KEY_BYTES)?;
         match (&self.sort_key, table_has_sort_key) {
-            (Some(sort_key), true) => check_part("sort key", sort_key, MAX_SORT_KEY_BYTES),
+            (Some(sort_key), true) => check_part("sort key", sort_key, Self::MAX_SORT_KEY_BYTES),
             (None, false) => Ok(()),
             (None, true) => Err(Invalid::new(format!(
                 "the lock key {:?} has no sort key, but this client is configured with a sort key attribute: \

@@ -124,7 +124,7 @@ pub use failure::{Locks, Named};
 pub use holding::{Holding, LeaseValidity, PendingCommit};
 pub use instants::{Instants, from_epoch_millis, millis_rounded_up};
 pub use invalid::Invalid;
-pub use key::{LockKey, MAX_KEY_BYTES, MAX_SORT_KEY_BYTES, WAKE};
+pub use key::{LockKey, WAKE};
 pub use lease::{Dialect, Lease, MAX_LEASE};
 pub use line::Line;
 pub use observation::Observation;

@@ -15,9 +15,6 @@ use lambda_lock_protocol::{Dialect, Invalid, Settings, Ttl, schema};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The default of [`request_timeout`](LockClientBuilder::request_timeout): how long one request may take.
-pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// The longest request timeout: a Lambda function runs no longer than this.
 const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
@@ -70,6 +67,9 @@ impl LockClient {
 }
 
 impl LockClientBuilder {
+    /// The default of [`request_timeout`](LockClientBuilder::request_timeout): how long one request may take.
+    pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+
     pub(crate) fn new(config: Builder, table: String) -> Self {
         Self {
             config,
@@ -81,7 +81,7 @@ impl LockClientBuilder {
             owner: None,
             one_home_region: false,
             operations_at_info: false,
-            request_timeout: DEFAULT_REQUEST_TIMEOUT,
+            request_timeout: Self::DEFAULT_REQUEST_TIMEOUT,
             sleep: None,
             clock: None,
         }
@@ -160,7 +160,7 @@ impl LockClientBuilder {
         self
     }
 
-    /// Says that each key is only ever locked from one Region. [`check_table`](crate::Operator::check_table) then accepts a
+    /// Says that each key is only ever locked from one Region. [`check_table`](crate::operator::Operator::check_table) then accepts a
     /// global table with eventual consistency. Default: not said, and such a table is an error there, because two
     /// Regions can acquire the same lock.
     ///

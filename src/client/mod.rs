@@ -3,7 +3,7 @@
 mod builder;
 mod operator;
 
-pub use builder::{DEFAULT_REQUEST_TIMEOUT, LockClientBuilder};
+pub use builder::LockClientBuilder;
 pub use operator::Operator;
 
 use crate::engine::Engine;

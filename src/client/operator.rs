@@ -59,7 +59,7 @@ impl Operator<'_> {
 
     /// Breaks a lock: releases it for its holder, because an operator decides so. `seen` is the lock as the operator saw it,
     /// and `reason` stays in the row for those who read it later. Returns [`AlreadyGone`](ReleaseOutcome::AlreadyGone) when
-    /// the row no longer has the [version](crate::PeekedLock::version) that was seen: the holder has renewed the lock, so it
+    /// the row no longer has the [version](crate::operator::PeekedLock::version) that was seen: the holder has renewed the lock, so it
     /// is alive, or another one has acquired it, or the row was deleted. Nothing is changed then.
     ///
     /// ```no_run

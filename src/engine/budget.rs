@@ -5,10 +5,6 @@ use lambda_lock_protocol::{ClockBounds, Instants};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// How long after the deadline the lease still covers the work. Lambda stops a function only some time *after* its
-/// deadline (0.68 s late was seen), and until then the function may still act.
-pub const DEFAULT_GRACE: Duration = Duration::from_secs(1);
-
 /// The time that is left of an invocation, or of any other work that has an end.
 ///
 /// A lock acquired [`within`](crate::Acquire::within) a budget
@@ -47,6 +43,10 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// How long after the deadline the lease still covers the work. Lambda stops a function only some time *after* its
+    /// deadline (0.68 s late was seen), and until then the function may still act.
+    pub const DEFAULT_GRACE: Duration = Duration::from_secs(1);
+
     /// A budget that ends this much later than now.
     pub fn lasting(duration: Duration) -> Self {
         Self::lasting_on(SharedClock::system(), duration)
@@ -81,7 +81,7 @@ impl Budget {
             started,
             passed: Duration::ZERO,
             total,
-            grace: DEFAULT_GRACE,
+            grace: Self::DEFAULT_GRACE,
             reserve: total.unwrap_or_default() / 2,
             owner: None,
         }

@@ -171,14 +171,14 @@ pub struct Held {
     /// Nobody holds the lock: it is free, or its holder is provably dead. It is left to those who wait in line, and
     /// [`holder`](Held::holder) is who held it last.
     pub left_to_line: bool,
-    /// Why an operator has [frozen](crate::Operator::freeze) the lock, if it is frozen. Nobody else is granted it until it is
+    /// Why an operator has [frozen](crate::operator::Operator::freeze) the lock, if it is frozen. Nobody else is granted it until it is
     /// thawed. Its holder may have released it.
     pub freeze_reason: Option<String>,
     /// What this call observed. Give it to the next call with [`observation`](crate::Acquire::observation), so that
     /// calls that live for seconds can together observe a lease that lasts for minutes. It has no ticket where this call has given
     /// its place in line up.
     pub observation: Observation,
-    /// The holder's additional attributes, as [`PeekedLock::attributes`](crate::PeekedLock::attributes) has them.
+    /// The holder's additional attributes, as [`PeekedLock::attributes`](crate::operator::PeekedLock::attributes) has them.
     pub attributes: BTreeMap<String, Attribute>,
 }
 
@@ -279,7 +279,7 @@ impl Error {
 
     /// The locks that may be held for this caller, although the call failed: all of them, where the text names only some. Each is
     /// free at the latest when its lease ends. After an acquire or a release that is `Unknown`, look at them with
-    /// [`peek`](crate::Operator::peek), or wait for so long. After a renewal or a commit, the guard holds them as before. Of a
+    /// [`peek`](crate::operator::Operator::peek), or wait for so long. After a renewal or a commit, the guard holds them as before. Of a
     /// call that ended the guard, they are those that it could not release.
     ///
     /// Empty where the call is known to hold nothing.

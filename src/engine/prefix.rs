@@ -1,7 +1,7 @@
 //! The prefix of all keys of a client, so that clients that share a table can have locks of the same name.
 
 use lambda_lock_protocol::once::NAMESPACE;
-use lambda_lock_protocol::{Invalid, LockKey, MAX_KEY_BYTES, WAKE, quoted};
+use lambda_lock_protocol::{Invalid, LockKey, WAKE, quoted};
 
 /// The prefix of all keys of a client. It is empty, or ends with a slash.
 ///
@@ -35,10 +35,11 @@ impl KeyPrefix {
                 quoted(&whole)
             )));
         }
-        if whole.len() >= MAX_KEY_BYTES {
+        if whole.len() >= LockKey::MAX_KEY_BYTES {
             return Err(Invalid::new(format!(
-                "the key prefix has {} bytes, but a key with its prefix has at most {MAX_KEY_BYTES}: shorten it",
-                whole.len()
+                "the key prefix has {} bytes, but a key with its prefix has at most {}: shorten it",
+                whole.len(),
+                LockKey::MAX_KEY_BYTES
             )));
         }
         Ok(Self(whole))

@@ -89,7 +89,7 @@ impl<'a> Acquire<'a> {
     }
 
     /// Adds an additional attribute to the lock's row, under its own name: a text or a number for whoever reads the row,
-    /// such as a dashboard, an index or another lock client. [`peek`](crate::Operator::peek) shows it, and so does
+    /// such as a dashboard, an index or another lock client. [`peek`](crate::operator::Operator::peek) shows it, and so does
     /// [`Held`](crate::Held) to a caller that is refused. In contrast to it, [`data`](Acquire::data) is one payload that the
     /// next holder gets. Default: none.
     ///

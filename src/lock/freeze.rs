@@ -8,7 +8,7 @@ use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{self as protocol, LockKey, Operation, Record, from_epoch_millis};
 use tracing::field::Empty;
 
-/// The result of a [thaw](crate::Operator::thaw).
+/// The result of a [thaw](crate::operator::Operator::thaw).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThawOutcome {
     /// Callers are granted the lock again.

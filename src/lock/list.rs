@@ -10,11 +10,11 @@ use lambda_lock_protocol::{LockKey, Operation, Record, WAKE, is_settled};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// The pages of a [list](crate::Operator::list). Each [`next`](List::next) reads one.
+/// The pages of a [list](crate::operator::Operator::list). Each [`next`](List::next) reads one.
 ///
 /// ```no_run
 /// # async fn example(locks: &lambda_lock::LockClient) -> Result<(), lambda_lock::Error> {
-/// use lambda_lock::ListedRow;
+/// use lambda_lock::operator::ListedRow;
 ///
 /// let mut pages = locks.operator().list();
 /// while let Some(page) = pages.next().await? {

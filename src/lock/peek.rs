@@ -29,12 +29,12 @@ pub struct PeekedLock {
     pub fencing_token: Option<u64>,
     /// The workflow that holds the lock.
     pub workflow: Option<String>,
-    /// Why the lock was last [broken](crate::Operator::break_lock).
+    /// Why the lock was last [broken](crate::operator::Operator::break_lock).
     pub break_reason: Option<String>,
-    /// Whether the lock is free because it was [broken](crate::Operator::break_lock), and nobody has acquired it since. If its
+    /// Whether the lock is free because it was [broken](crate::operator::Operator::break_lock), and nobody has acquired it since. If its
     /// holder releases it later, it stays broken.
     pub broken: bool,
-    /// Why the lock is [frozen](crate::Operator::freeze), if it is.
+    /// Why the lock is [frozen](crate::operator::Operator::freeze), if it is.
     pub freeze_reason: Option<String>,
     /// When the lock was last frozen or thawed, by the operator's wall clock.
     pub freeze_changed_at: Option<SystemTime>,

@@ -22,9 +22,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::field::Empty;
 
-/// How many places a semaphore has at most.
-pub const MAX_PLACES: u32 = 1000;
-
 /// The owner of a closed place.
 const CLOSED: &str = "closed";
 /// The workflow of a closed place, by which it is opened again.
@@ -39,6 +36,9 @@ pub struct Semaphore<'a> {
 }
 
 impl<'a> Semaphore<'a> {
+    /// How many places a semaphore has at most.
+    pub const MAX_PLACES: u32 = 1000;
+
     pub(crate) fn new(engine: &'a Arc<Engine>, name: LockKey, places: u32) -> Self {
         Self { engine, name, places }
     }
@@ -142,7 +142,7 @@ impl<'a> Semaphore<'a> {
 }
 
 fn check_places(engine: &Engine, places: &Places, name: Option<&LockKey>) -> Result<(), Error> {
-    let (count, most) = (places.count(), MAX_PLACES as usize);
+    let (count, most) = (places.count(), Semaphore::MAX_PLACES as usize);
     if count == 0 || count > most {
         let what = name.map_or("one of several locks".to_owned(), |name| format!("the semaphore {}", Named(name)));
         return Err(Invalid::new(format!(

@@ -162,7 +162,7 @@ impl<'a> Once<'a> {
     /// result that JSON does not give back at all, such as NaN in an `f64` or a map whose keys are no strings or
     /// numbers, and one that is too large for a record (400 KB), cannot be stored. The work was done, so it is
     /// not done again: this call and later ones fail with [`FailedBefore`](crate::ErrorKind::FailedBefore), until
-    /// somebody [resets](crate::Operator::reset) the work.
+    /// somebody [resets](crate::operator::Operator::reset) the work.
     ///
     /// The result is stored *after* the work. After a crash in between, the next attempt does the work again. The same
     /// happens when the work returns an error although its effect took place, such as a payment whose response was

@@ -25,7 +25,7 @@ pub struct OnceStatus {
     pub settled_at: Option<SystemTime>,
     /// The time until which the record counts.
     pub kept_until: Option<SystemTime>,
-    /// Why the work was last [reset](crate::Operator::reset).
+    /// Why the work was last [reset](crate::operator::Operator::reset).
     pub reset_reason: Option<String>,
 }
 

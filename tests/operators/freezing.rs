@@ -2,7 +2,7 @@
 
 use crate::LEASE;
 use lambda_lock::once::Started;
-use lambda_lock::{Budget, ErrorKind, LockClient, ThawOutcome, Tried};
+use lambda_lock::{Budget, ErrorKind, LockClient, Tried, operator::ThawOutcome};
 use lambda_lock_testkit::{Fault, Table, acquired, case, granted, millis, secs};
 use serde_json::json;
 use tokio::time::sleep;

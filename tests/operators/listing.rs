@@ -1,7 +1,10 @@
 //! All rows of a table, page by page.
 
 use crate::LEASE;
-use lambda_lock::{ErrorKind, List, ListedRow, LockKey};
+use lambda_lock::{
+    ErrorKind, LockKey,
+    operator::{List, ListedRow},
+};
 use lambda_lock_testkit::{Fault, Table, granted};
 use serde_json::json;
 use std::collections::BTreeMap;

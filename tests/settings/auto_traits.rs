@@ -4,9 +4,9 @@
 
 use lambda_lock::{
     Acquire, Attribute, Budget, Clock, Commit, CommitAndRelease, CommitOutcome, Dialect, Error, ErrorKind, FailedWrite,
-    Held, Instants, Lock, LockClient, LockClientBuilder, LockKey, LockWatch, Observation, PeekedLock, Reclaim,
-    ReclaimAll, Release, ReleaseAll, ReleaseOutcome, ReleaseWorkflow, Renew, Resume, ResumeAll, SavedLock, SharedClock,
-    Sleep, Tried,
+    Held, Instants, Lock, LockClient, LockClientBuilder, LockKey, LockWatch, Observation, Reclaim, ReclaimAll, Release,
+    ReleaseAll, ReleaseOutcome, ReleaseWorkflow, Renew, Resume, ResumeAll, SavedLock, SharedClock, Sleep, Tried,
+    operator::PeekedLock,
 };
 
 macro_rules! pinned {

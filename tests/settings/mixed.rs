@@ -1,7 +1,7 @@
 //! Callers with different settings on one table: what one leaves in a row costs no other its lock.
 
 use lambda_lock::once::Started;
-use lambda_lock::{Error, ErrorKind, LockClient, ThawOutcome, Tried};
+use lambda_lock::{Error, ErrorKind, LockClient, Tried, operator::ThawOutcome};
 use lambda_lock_testkit::{Process, Table, case, granted, secs};
 use std::time::Duration;
 use tokio::time::sleep;

@@ -13,7 +13,7 @@ use crate::run::run;
 use crate::set::{LockSet, gone};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Region};
 use aws_smithy_wasm::wasi::{WasiHttpClientBuilder, WasiSleep};
-use lambda_lock::{Dialect, LockClient, LockClientBuilder, PeekedLock, SavedLockSet, Tried};
+use lambda_lock::{Dialect, LockClient, LockClientBuilder, SavedLockSet, Tried, operator::PeekedLock};
 use std::time::Duration;
 
 type Result<T> = std::result::Result<T, types::Error>;

@@ -5,8 +5,8 @@ use crate::subject::{Acquire, Ask, Blocked, BoxFuture, Failure, Queueing, Severa
 use anyhow::Context;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use lambda_lock::{
-    Budget, Error, ErrorKind, Held, Lock, LockClient, LockKey, LockSet, Observation, PeekedLock, ReleaseAllOutcome,
-    ReleaseOutcome, SavedLock, SavedLockSet, Tried,
+    Budget, Error, ErrorKind, Held, Lock, LockClient, LockKey, LockSet, Observation, ReleaseAllOutcome, ReleaseOutcome,
+    SavedLock, SavedLockSet, Tried, operator::PeekedLock,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -23,7 +23,7 @@ use std::time::Duration;
 /// answer takes 23 % longer (proof/bench/cold-start/README.md).
 const AMAZON_ROOTS: &str = include_str!(concat!(env!("OUT_DIR"), "/amazon-roots.pem"));
 
-const ATTEMPT_TIMEOUT: Duration = lambda_lock::DEFAULT_REQUEST_TIMEOUT;
+const ATTEMPT_TIMEOUT: Duration = lambda_lock::LockClientBuilder::DEFAULT_REQUEST_TIMEOUT;
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 
 impl Config {

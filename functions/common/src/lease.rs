@@ -1,7 +1,7 @@
 //! The budget of an invocation, and work under a lock that a handler holds by hand.
 
 use crate::failure::Failure;
-use lambda_lock::{Budget, DEFAULT_GRACE, LockWatch};
+use lambda_lock::{Budget, LockWatch};
 use lambda_runtime::Context;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// A budget that ends this long before the invocation does, so that there is time to answer. Its grace covers the rest.
 pub fn budget(mut context: Context, to_answer: Duration) -> Budget {
     context.deadline = context.deadline.saturating_sub(to_answer.as_millis() as u64);
-    Budget::from(&context).grace(DEFAULT_GRACE + to_answer)
+    Budget::from(&context).grace(Budget::DEFAULT_GRACE + to_answer)
 }
 
 /// Does work under a lock, and drops it when the lock is not ours any more. Lambda ends a function at its deadline, which the lease

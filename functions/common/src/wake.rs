@@ -23,7 +23,7 @@ use aws_sdk_sfn::config::retry::RetryConfig;
 use aws_sdk_sfn::config::timeout::TimeoutConfig;
 use aws_sdk_sfn::operation::send_task_success::SendTaskSuccessError;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
-use lambda_lock::{LockClient, LockKey, MAX_KEY_BYTES, MAX_LEASE, MAX_SORT_KEY_BYTES, Sleeper};
+use lambda_lock::{LockClient, LockKey, MAX_LEASE, Sleeper};
 use lambda_lock_protocol::WAKE;
 use lambda_lock_protocol::schema::WORKFLOW;
 use std::collections::HashMap;
@@ -43,7 +43,7 @@ const MAX_TRIED: usize = 250;
 /// How long waking may take after a release.
 const LONGEST: Duration = Duration::from_secs(3);
 /// The timeout of a request. An answer that takes longer is worth less than the time of the caller that waits.
-const ATTEMPT_TIMEOUT: Duration = lambda_lock::DEFAULT_REQUEST_TIMEOUT;
+const ATTEMPT_TIMEOUT: Duration = lambda_lock::LockClientBuilder::DEFAULT_REQUEST_TIMEOUT;
 
 /// The wake items of a lock table, and the client that wakes. It makes its clients when it first needs them.
 pub struct Waker {
@@ -93,7 +93,8 @@ impl Waker {
             None => LockKey::new(format!("{WAKE}{}/{ticket}", lock.key()), None),
             Some(sort_key) => LockKey::new(format!("{WAKE}{}", lock.key()), Some(format!("{sort_key}/{ticket}"))),
         };
-        if key.key().len() > MAX_KEY_BYTES || key.sort_key().is_some_and(|sort_key| sort_key.len() > MAX_SORT_KEY_BYTES)
+        if key.key().len() > LockKey::MAX_KEY_BYTES
+            || key.sort_key().is_some_and(|sort_key| sort_key.len() > LockKey::MAX_SORT_KEY_BYTES)
         {
             return Err(Failure::invalid_request(
                 "key is malformed: it is too long to wait in line, because a wake item needs up to 26 bytes more; shorten it",

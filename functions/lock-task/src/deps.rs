@@ -2,7 +2,7 @@
 
 use crate::trust::Trust;
 use lambda_lock::lambda::tenant_prefix;
-use lambda_lock::{LockClient, LockKey, MAX_KEY_BYTES};
+use lambda_lock::{LockClient, LockKey};
 use lambda_lock_functions::{Config, ConfigError, Environment, Failure, Waker, flag, optional};
 use lambda_runtime::Context;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Deps {
 
     /// The most bytes of a key in a request: its prefix comes before it in the row.
     pub(crate) fn longest_key(&self) -> usize {
-        MAX_KEY_BYTES - self.locks.key_prefix().len()
+        LockKey::MAX_KEY_BYTES - self.locks.key_prefix().len()
     }
 
     /// The key of a request as it is in the row.

@@ -3,7 +3,7 @@
 use crate::deps::Deps;
 use crate::time::Time;
 use crate::{acquire, peek, release, renew, wait};
-use lambda_lock::{LockKey, MAX_LOCKS};
+use lambda_lock::{LockKey, LockSet};
 use lambda_lock_functions::{Event, Failure, Fields, count_keys};
 use lambda_runtime::LambdaEvent;
 use serde_json::Value;
@@ -68,5 +68,5 @@ fn keys(fields: &Fields) -> Vec<LockKey> {
         let text = |name| value.get(name).and_then(Value::as_str).map(str::to_owned);
         Some(LockKey::new(value.as_str().map(str::to_owned).or_else(|| text("key"))?, text("sortKey")))
     };
-    list.into_iter().flatten().filter_map(key).take(MAX_LOCKS).collect()
+    list.into_iter().flatten().filter_map(key).take(LockSet::MAX).collect()
 }

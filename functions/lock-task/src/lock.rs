@@ -3,7 +3,7 @@
 use crate::deps::Deps;
 use crate::time::epoch_millis;
 use crate::trust::NotOurs;
-use lambda_lock::{LockKey, MAX_LEASE, MAX_NAME_BYTES, MAX_SORT_KEY_BYTES, SavedLock, SavedLockSet};
+use lambda_lock::{LockKey, MAX_LEASE, MAX_NAME_BYTES, SavedLock, SavedLockSet};
 use lambda_lock_functions::{Failure, Fields, seconds_json};
 use lambda_lock_protocol::once::NAMESPACE;
 use lambda_lock_protocol::{Lease, Version, WAKE};
@@ -225,7 +225,7 @@ pub(crate) fn resolved(fields: &Fields, field: &str, text: &str) -> Result<(), F
 /// Takes the sort key. It is required if the table has one, and refused if not.
 fn sort_key(fields: &mut Fields, with_sort_key: bool) -> Result<Option<String>, Failure> {
     match (with_sort_key, fields.has("sortKey")) {
-        (true, _) => fields.name("sortKey", MAX_SORT_KEY_BYTES).map(Some),
+        (true, _) => fields.name("sortKey", LockKey::MAX_SORT_KEY_BYTES).map(Some),
         (false, false) => Ok(None),
         (false, true) => Err(fields.malformed("sortKey", "the lock table has no sort key; remove it")),
     }

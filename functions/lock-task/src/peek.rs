@@ -3,7 +3,7 @@
 use crate::deps::Deps;
 use crate::lock::key;
 use crate::time::epoch_millis;
-use lambda_lock::{LockKey, MAX_NAME_BYTES, PeekedLock};
+use lambda_lock::{LockKey, MAX_NAME_BYTES, operator::PeekedLock};
 use lambda_lock_functions::{Failure, Fields, beginning};
 use serde_json::{Value, json};
 use std::time::SystemTime;

@@ -2,7 +2,7 @@
 
 use crate::deps::Deps;
 use crate::lock::{check_key, new_key};
-use lambda_lock::{LockKey, MAX_LOCKS, MAX_PLACES};
+use lambda_lock::{LockKey, LockSet, Semaphore};
 use lambda_lock_functions::{Failure, Fields};
 use serde_json::Value;
 
@@ -28,8 +28,8 @@ impl Wanted {
             }
             let permits = fields.whole_number("permits")?;
             return match u32::try_from(permits) {
-                Ok(permits @ 1..=MAX_PLACES) => Ok(Self::Place { name, permits }),
-                _ => Err(fields.malformed("permits", &format!("give a number from 1 to {MAX_PLACES}"))),
+                Ok(permits @ 1..=Semaphore::MAX_PLACES) => Ok(Self::Place { name, permits }),
+                _ => Err(fields.malformed("permits", &format!("give a number from 1 to {}", Semaphore::MAX_PLACES))),
             };
         }
         if ["key", "sortKey", "permits"].iter().any(|other| fields.has(other)) {
@@ -54,8 +54,8 @@ impl Wanted {
             });
             each.collect::<Result<_, _>>()?
         };
-        if keys.is_empty() || keys.len() > MAX_LOCKS {
-            return Err(fields.malformed("keys", &format!("give 1 to {MAX_LOCKS} keys")));
+        if keys.is_empty() || keys.len() > LockSet::MAX {
+            return Err(fields.malformed("keys", &format!("give 1 to {} keys", LockSet::MAX)));
         }
         Ok(Self::Set(keys))
     }

@@ -1,6 +1,6 @@
 //! Acquire of several locks: the options of the caller, and what the result means.
 
-use super::{LockSet, MAX_LOCKS};
+use super::LockSet;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::error::{Blocked, Error};
@@ -173,13 +173,14 @@ pub(in crate::lock) fn check_distinct(engine: &Engine, keys: &[LockKey]) -> Resu
 }
 
 pub(super) fn check_count(keys: usize) -> Result<(), Error> {
-    if keys == 0 || keys > MAX_LOCKS { Err(wrong_count(keys)) } else { Ok(()) }
+    if keys == 0 || keys > LockSet::MAX { Err(wrong_count(keys)) } else { Ok(()) }
 }
 
 pub(super) fn wrong_count(keys: usize) -> Error {
     let text = format!(
-        "a call acquires 1 to {MAX_LOCKS} locks, but {keys} keys were given: lock what they have in common, or a part of \
-         them at a time"
+        "a call acquires 1 to {} locks, but {keys} keys were given: lock what they have in common, or a part of them at a \
+         time",
+        LockSet::MAX
     );
     Invalid::new(text).into()
 }

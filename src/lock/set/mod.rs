@@ -15,9 +15,6 @@ use std::fmt;
 use std::future::Future;
 use std::time::{Duration, SystemTime};
 
-/// How many locks one call acquires at most.
-pub const MAX_LOCKS: usize = 25;
-
 /// Several held locks, as one guard: acquired [together](crate::LockClient::acquire_all), with one fencing token, or
 /// [in order](crate::AcquireAll::in_order), each with a token of its own.
 ///
@@ -42,6 +39,9 @@ impl Guard for LockSet {
 }
 
 impl LockSet {
+    /// How many locks one call acquires at most.
+    pub const MAX: usize = 25;
+
     /// The keys of the locks: in the order in which they were given, or in which they were acquired one after the other.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &LockKey> {
         self.held.named().into_iter()

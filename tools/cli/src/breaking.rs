@@ -8,7 +8,7 @@ use crate::row::{State, work_of};
 use crate::screen::{self, STRONG, named, named_key, plain};
 use crate::show::of_work;
 use crate::words::Said;
-use lambda_lock::{LockKey, PeekedLock, ReleaseOutcome};
+use lambda_lock::{LockKey, ReleaseOutcome, operator::PeekedLock};
 use lambda_lock_protocol::OURS;
 use serde_json::json;
 use std::process::ExitCode;

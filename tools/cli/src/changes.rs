@@ -1,7 +1,7 @@
 //! What happened to a lock between two images of its row.
 
 use crate::row::epoch_millis;
-use lambda_lock::{LockKey, PeekedLock};
+use lambda_lock::{LockKey, operator::PeekedLock};
 use lambda_lock_timeline::{Change, Event};
 use std::time::SystemTime;
 

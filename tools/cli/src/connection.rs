@@ -16,7 +16,7 @@ use aws_sdk_dynamodb::Client;
 use aws_types::os_shim_internal::{Env, Fs};
 use aws_types::service_config::ServiceConfigKey;
 use clap::ValueEnum;
-use lambda_lock::{DEFAULT_REQUEST_TIMEOUT, Dialect, LockClient, LockKey};
+use lambda_lock::{Dialect, LockClient, LockClientBuilder, LockKey};
 use lambda_lock_protocol::Schema;
 use std::time::Duration;
 use tokio::sync::OnceCell;
@@ -305,7 +305,7 @@ impl Options {
 
     /// The client for a lock that is renewed. A third of the lease is for its renewals, and has to have room for several.
     pub(crate) async fn open_to_renew(&self, lease: Duration) -> Result<LockClient, Failure> {
-        self.open_with((lease / 20).clamp(DEFAULT_REQUEST_TIMEOUT, RESPONSE)).await
+        self.open_with((lease / 20).clamp(LockClientBuilder::DEFAULT_REQUEST_TIMEOUT, RESPONSE)).await
     }
 
     async fn open_with(&self, request_timeout: Duration) -> Result<LockClient, Failure> {

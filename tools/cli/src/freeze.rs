@@ -6,7 +6,10 @@ use crate::connection;
 use crate::exit::Failure;
 use crate::row::{prefix_of_work, work_of};
 use crate::screen::{self, STRONG, named, named_key, plain, quoted};
-use lambda_lock::{Error, LockClient, LockKey, PeekedLock, ThawOutcome};
+use lambda_lock::{
+    Error, LockClient, LockKey,
+    operator::{PeekedLock, ThawOutcome},
+};
 use serde_json::json;
 use std::process::ExitCode;
 

@@ -9,7 +9,7 @@ use crate::screen;
 use aws_sdk_dynamodb::types as dynamodb;
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::types::{AttributeValue, Record as Change, Shard, ShardIteratorType, StreamViewType};
-use lambda_lock::{LockKey, PeekedLock};
+use lambda_lock::{LockKey, operator::PeekedLock};
 use lambda_lock_protocol::{Item, Record, Schema, Value, is_settled};
 use lambda_lock_timeline::Event;
 use std::collections::{BTreeMap, HashMap};

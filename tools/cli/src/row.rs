@@ -1,7 +1,10 @@
 //! One row of the lock table, as the commands judge and print it.
 
 use clap::ValueEnum;
-use lambda_lock::{Attribute, Listed, ListedRow, LockKey, PeekedLock};
+use lambda_lock::{
+    Attribute, LockKey,
+    operator::{Listed, ListedRow, PeekedLock},
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

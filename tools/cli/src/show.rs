@@ -8,7 +8,7 @@ use crate::row::{ONCE, Row, State, epoch_millis, from_epoch_millis, work_of};
 use crate::screen::{self, DOUBTFUL, STRONG, named_key, plain, span, time};
 use crate::words::Said;
 use lambda_lock::once::{OnceState, OnceStatus};
-use lambda_lock::{Attribute, ErrorKind, LockClient, LockKey, PeekedLock};
+use lambda_lock::{Attribute, ErrorKind, LockClient, LockKey, operator::PeekedLock};
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;

@@ -9,7 +9,7 @@ use crate::row::State;
 use crate::screen::{self, LAST_WORDS};
 use crate::show::of_work;
 use crate::signals::Signals;
-use lambda_lock::{ErrorKind, ListedRow, LockClient, LockKey};
+use lambda_lock::{ErrorKind, LockClient, LockKey, operator::ListedRow};
 use lambda_lock_timeline::{Change, Event};
 use std::collections::HashMap;
 use std::process::ExitCode;

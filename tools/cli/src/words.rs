@@ -2,7 +2,7 @@
 
 use crate::row::State;
 use crate::screen::{self, named};
-use lambda_lock::PeekedLock;
+use lambda_lock::operator::PeekedLock;
 
 /// What is said of a lock that has a row.
 pub(crate) struct Said {

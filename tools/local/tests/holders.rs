@@ -7,7 +7,7 @@
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
-use lambda_lock::{LockClient, PeekedLock};
+use lambda_lock::{LockClient, operator::PeekedLock};
 use lambda_lock_local::{Function, Invocation, Lambda, LocalDynamoDb, Outcome, client};
 use lambda_lock_testkit::soon;
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use crate::table::Table;
 use aws_sdk_dynamodb::types::{AttributeValue, TransactWriteItem, Update};
-use lambda_lock::{Error, Lock, LockClient, PeekedLock, Tried};
+use lambda_lock::{Error, Lock, LockClient, Tried, operator::PeekedLock};
 use std::time::Duration;
 
 /// Returns a duration of this many seconds.

@@ -1,7 +1,7 @@
 //! The request and the response.
 
 use crate::simulate::Simulate;
-use lambda_lock::MAX_SORT_KEY_BYTES;
+use lambda_lock::LockKey;
 use lambda_lock_functions::{Failure, Fields};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 /// The prefix of the lock key of an order.
 pub(crate) const PREFIX: &str = "order/";
 /// With this limit, prefix and id fit into the partition key and into the sort key.
-const MAX_ID_BYTES: usize = MAX_SORT_KEY_BYTES - PREFIX.len();
+const MAX_ID_BYTES: usize = LockKey::MAX_SORT_KEY_BYTES - PREFIX.len();
 
 /// An order. It is the payload of the idempotent work: all calls for one `orderId` must have the
 /// same payload.

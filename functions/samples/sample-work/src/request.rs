@@ -1,5 +1,5 @@
 //! Reads a request: the step, the grant under which it runs, and the failures to simulate.
-use lambda_lock::{MAX_KEY_BYTES, MAX_NAME_BYTES};
+use lambda_lock::{LockKey, MAX_NAME_BYTES};
 use lambda_lock_functions::{Failure, Fields};
 use serde_json::Value;
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl Request {
     pub(crate) fn read(mut fields: Fields) -> Result<Self, Failure> {
         let request = Self {
             step: Step::read(&mut fields)?,
-            counter: fields.name("counter", MAX_KEY_BYTES)?,
+            counter: fields.name("counter", LockKey::MAX_KEY_BYTES)?,
             fencing_token: fields.whole_number("fencingToken")?,
             writer: fields.name("writer", MAX_NAME_BYTES)?,
             simulate: Simulate::read(&mut fields),

@@ -4,9 +4,7 @@
 use crate::tick::{self, MAX_TICK_BYTES};
 use crate::work::{WorkError, work};
 use lambda_lock::once::{Attempt, OnceState, Started};
-use lambda_lock::{
-    Budget, Lock, LockClient, LockKey, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_SORT_KEY_BYTES, ReleaseOutcome, Tried,
-};
+use lambda_lock::{Budget, Lock, LockClient, LockKey, MAX_NAME_BYTES, ReleaseOutcome, Tried};
 use lambda_lock_functions::{
     AfterWork, Config, ConfigError, Environment, Event, Failure, beginning, flag, optional, quoted, within_lease,
 };
@@ -29,7 +27,7 @@ impl Deps {
         let key = format!("job/{name}");
         // If the table has a sort key, it gets the same text.
         let sort_key = config.has_sort_key().then(|| key.clone());
-        let longest = if sort_key.is_some() { MAX_SORT_KEY_BYTES } else { MAX_KEY_BYTES };
+        let longest = if sort_key.is_some() { LockKey::MAX_SORT_KEY_BYTES } else { LockKey::MAX_KEY_BYTES };
         let once_per_tick = flag(environment, "ONCE_PER_TICK")?.unwrap_or(false);
         let longest = if once_per_tick { longest - MAX_TICK_BYTES } else { longest };
         if key.len() > longest {

@@ -10,7 +10,7 @@ use crate::contention::Contention;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Builder, Config, Credentials, Region};
 use clap::{Parser, ValueEnum};
-use lambda_lock::{Budget, DEFAULT_REQUEST_TIMEOUT, Lock, LockClient};
+use lambda_lock::{Budget, Lock, LockClient, LockClientBuilder};
 use lambda_lock_bench_driver::{ByHand, Error, Held as HeldByHand};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -133,7 +133,9 @@ impl Driver {
             Which::BareSdk => {
                 // Our client does not wait longer than this for a response, and the timer is part of the cost of a
                 // request.
-                let timeouts = TimeoutConfig::builder().operation_attempt_timeout(DEFAULT_REQUEST_TIMEOUT).build();
+                let timeouts = TimeoutConfig::builder()
+                    .operation_attempt_timeout(LockClientBuilder::DEFAULT_REQUEST_TIMEOUT)
+                    .build();
                 let dynamodb = aws_sdk_dynamodb::Client::from_conf(opened.config().timeout_config(timeouts).build());
                 Client::ByHand(ByHand::new(dynamodb, &opened.table, &opened.owner))
             }

@@ -2,7 +2,7 @@
 
 use crate::scene::{LONG, SHORT, answer};
 use aws_sdk_dynamodb::types::AttributeValue;
-use lambda_lock::{LockClient, PeekedLock};
+use lambda_lock::{LockClient, operator::PeekedLock};
 use lambda_lock_local::lambda::LogLine;
 use lambda_lock_local::{CountingProxy, Function, Invocation, Lambda, LocalDynamoDb, Outcome, client};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! The deployed sample, an engine that executes its state machines, and access to their locks and
 //! counters.
 
-use lambda_lock::{LockClient, PeekedLock};
+use lambda_lock::{LockClient, operator::PeekedLock};
 use lambda_lock_local::authorize::{Call, Fate};
 use lambda_lock_local::lambda::build;
 use lambda_lock_local::states::{Asked, Before, Definition, End, Engine, Execution, Held, Router};
