@@ -75,8 +75,8 @@ async fn main() -> Result<(), Failure> {
     let Tried::Refused(holders) = places.acquire().lease(CALL).try_once().await? else {
         return Err("a fourth caller was inside".into());
     };
-    for blocked in &holders {
-        println!("{} is held by {}", blocked.key, blocked.held.holder);
+    for refusal in &holders {
+        println!("{} is held by {}", refusal.key, refusal.holder);
     }
     assert_eq!(holders.len(), 3, "each place has a holder");
 

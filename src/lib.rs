@@ -96,7 +96,7 @@ pub use crate::{
     client::{LockClient, LockClientBuilder},
     engine::budget::Budget,
     engine::clock::{Clock, SharedClock, Sleep},
-    engine::error::{Blocked, Error, ErrorKind, Held},
+    engine::error::{Error, ErrorKind, Refusal},
     lock::acquire::{Acquire, Reclaim},
     lock::commit::{Commit, CommitAndRelease, CommitOutcome, CommitRequest},
     lock::guard::Lock,

@@ -257,7 +257,7 @@ impl LockClient {
     /// A call acquires 1 to 25 locks. Their rows keep payloads, which the guard does not show.
     ///
     /// # Errors
-    /// Returns the errors of [`acquire`](LockClient::acquire). [`Error::blocked`] are the locks that others hold. Returns
+    /// Returns the errors of [`acquire`](LockClient::acquire). [`Error::refusals`] are the locks that others hold. Returns
     /// `InvalidRequest` for no key, more than 25, or one that was given twice, and where DynamoDB has no transactions, as
     /// in a global table with strong consistency.
     ///

@@ -102,7 +102,7 @@ impl Operator<'_> {
     }
 
     /// Freezes a lock: until it is [thawed](Operator::thaw), nobody is granted it but its holder, who may finish. `reason`
-    /// tells those who are refused why: [`Held::freeze_reason`](crate::Held::freeze_reason). To freeze a frozen lock again
+    /// tells those who are refused why: [`Refusal::freeze_reason`](crate::Refusal::freeze_reason). To freeze a frozen lock again
     /// changes the reason.
     ///
     /// ```no_run

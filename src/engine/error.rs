@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime};
 ///
 /// | kind | methods |
 /// |---|---|
-/// | [`Held`](ErrorKind::Held) | [`held`](Error::held), [`blocked`](Error::blocked) |
+/// | [`Held`](ErrorKind::Held) | [`refusal`](Error::refusal), [`refusals`](Error::refusals) |
 /// | [`Cancelled`](ErrorKind::Cancelled) | [`failed_writes`](Error::failed_writes) |
 /// | [`FailedBefore`](ErrorKind::FailedBefore) | [`failure`](Error::failure) |
 /// | [`OutOfTime`](ErrorKind::OutOfTime) | [`needed`](Error::needed), [`remaining`](Error::remaining) |
@@ -36,7 +36,7 @@ use std::time::{Duration, SystemTime};
 ///
 /// match locks.acquire("customer-7").within(budget).await {
 ///     Ok(lock) => { /* … the work … */ lock.release().await?; }
-///     Err(error) if error.is_held() => println!("held by {:?}", error.held().map(|held| &held.holder)),
+///     Err(error) if error.is_held() => println!("held by {:?}", error.refusal().map(|refusal| &refusal.holder)),
 ///     Err(error) => match error.kind() {
 ///         ErrorKind::Unknown | ErrorKind::Unavailable => println!("retry: {error}"),
 ///         _ => return Err(error),
@@ -74,11 +74,10 @@ impl fmt::Debug for StoredFailure {
 #[derive(Debug)]
 enum Detail {
     None,
-    Held(Held),
-    Blocked {
-        blocked: Vec<Blocked>,
+    Refused {
+        refusals: Vec<Refusal>,
         /// The position of the one that decides how long to wait.
-        named: usize,
+        decisive: usize,
     },
     FailedWrites(Vec<FailedWrite>),
     #[cfg(feature = "once")]
@@ -105,7 +104,7 @@ pub(crate) fn causes(error: &dyn std::error::Error) -> Option<String> {
 pub enum ErrorKind {
     /// Retry later. Another holder had the lock for all the time that this call could wait, or it was free and left to those in
     /// line. This call holds nothing. It gives up its place in line, if it had one, unless it waits [between its
-    /// calls](crate::Acquire::between_calls). [`Error::held`] is the holder.
+    /// calls](crate::Acquire::between_calls). [`Error::refusal`] has the holder.
     Held,
     /// Stop, and do not write. Another grant has the lock, or it was released.
     Lost,
@@ -153,10 +152,12 @@ pub enum ErrorKind {
     Denied,
 }
 
-/// The holder of a lock that could not be acquired.
+/// Why a lock could not be acquired: who has it, and until when.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Held {
+pub struct Refusal {
+    /// The lock, with the prefix of the client. Who calls the same client with it takes the prefix off.
+    pub key: LockKey,
     /// The owner that holds the lock.
     pub holder: String,
     /// When the lease ends, by the holder's own wall clock. `None` for holders that use other clients, which do not
@@ -169,7 +170,7 @@ pub struct Held {
     /// its place. Some of them may be gone. The lock may be free, and is left to them.
     pub waiting: u64,
     /// Nobody holds the lock: it is free, or its holder is provably dead. It is left to those who wait in line, and
-    /// [`holder`](Held::holder) is who held it last.
+    /// [`holder`](Refusal::holder) is who held it last.
     pub left_to_line: bool,
     /// Why an operator has [frozen](crate::operator::Operator::freeze) the lock, if it is frozen. Nobody else is granted it until it is
     /// thawed. Its holder may have released it.
@@ -182,10 +183,11 @@ pub struct Held {
     pub attributes: BTreeMap<String, Attribute>,
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Leaves out the attributes, because they are the holder's data and do not belong in logs.
-        f.debug_struct("Held")
+        f.debug_struct("Refusal")
+            .field("key", &self.key)
             .field("holder", &self.holder)
             .field("lease_ends_at", &self.lease_ends_at)
             .field("retry_after", &self.retry_after)
@@ -197,24 +199,14 @@ impl fmt::Debug for Held {
     }
 }
 
-/// A lock that another holder has, of a call that asked for several.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Blocked {
-    /// The lock, with the prefix of the client. Who calls the same client with it takes the prefix off.
-    pub key: LockKey,
-    /// Its holder.
-    pub held: Held,
-}
-
 /// By whom a lock is held, and what to do.
-fn by_whom(held: &Held) -> String {
+fn by_whom(refusal: &Refusal) -> String {
     // The one that reads this is none of them.
-    let waiting = held.waiting.saturating_sub(u64::from(held.observation.ticket().is_some()));
-    if held.left_to_line {
+    let waiting = refusal.waiting.saturating_sub(u64::from(refusal.observation.ticket().is_some()));
+    if refusal.left_to_line {
         return format!(
             "by nobody, and left to the callers that wait in line ({waiting}): retry in at most {:?}",
-            held.retry_after
+            refusal.retry_after
         );
     }
     let in_line = match waiting {
@@ -222,7 +214,7 @@ fn by_whom(held: &Held) -> String {
         1 => ", and 1 caller waits in line".to_owned(),
         waiting => format!(", and {waiting} callers wait in line"),
     };
-    format!("by {}{in_line}: retry in at most {:?}", quoted(&held.holder), held.retry_after)
+    format!("by {}{in_line}: retry in at most {:?}", quoted(&refusal.holder), refusal.retry_after)
 }
 
 /// A time to wait, in whole milliseconds.
@@ -236,10 +228,10 @@ fn frozen(reason: &str) -> String {
     format!("frozen by an operator ({}): retry when it is thawed", quoted(reason))
 }
 
-#[doc(hidden)]
-impl From<HolderSeen> for Held {
-    fn from(seen: HolderSeen) -> Self {
+impl Refusal {
+    pub(crate) fn new(key: LockKey, seen: HolderSeen) -> Self {
         Self {
+            key,
             holder: seen.owner,
             lease_ends_at: seen.ends_at_ms.and_then(from_epoch_millis),
             retry_after: in_millis(seen.retry_after),
@@ -258,21 +250,20 @@ impl Error {
         self.0.kind
     }
 
-    /// The holder of the lock, if that is why the call failed.
-    pub fn held(&self) -> Option<&Held> {
+    /// Why the lock could not be acquired, if that is why the call failed. Of a call that asked for several, it is the one that
+    /// decides how long to wait. [In order](crate::AcquireAll::in_order), it is the one that the call waited for.
+    pub fn refusal(&self) -> Option<&Refusal> {
         match &self.0.detail {
-            Detail::Held(held) => Some(held),
-            Detail::Blocked { blocked, named } => blocked.get(*named).map(|one| &one.held),
+            Detail::Refused { refusals, decisive } => refusals.get(*decisive),
             _ => None,
         }
     }
 
-    /// The locks that others hold, of a call that asked for [several](crate::LockClient::acquire_all), each with its
-    /// holder. [`held`](Error::held) is the one of them that decides how long to wait. [In order](crate::AcquireAll::in_order), it is
-    /// the one that the call waited for. Empty with every other kind.
-    pub fn blocked(&self) -> &[Blocked] {
+    /// Why the locks could not be acquired, each of those that others hold. Empty with every other kind than
+    /// [`Held`](ErrorKind::Held).
+    pub fn refusals(&self) -> &[Refusal] {
         match &self.0.detail {
-            Detail::Blocked { blocked, .. } => blocked,
+            Detail::Refused { refusals, .. } => refusals,
             _ => &[],
         }
     }
@@ -370,56 +361,42 @@ impl Error {
         self
     }
 
-    pub(crate) fn from_held(key: &LockKey, held: Held) -> Self {
-        let key = Named(key);
-        let message = match &held.freeze_reason {
-            None => format!("the lock {key} is held {}", by_whom(&held)),
-            Some(reason) => format!("the lock {key} is {}", frozen(reason)),
+    /// Of a call that needs all of these locks, and was refused after so many looks.
+    pub(crate) fn refused(refusals: Vec<Refusal>, looks: u32) -> Self {
+        let last = refusals.iter().enumerate().max_by_key(|(_, one)| one.retry_after).map_or(0, |(index, _)| index);
+        let keys: Vec<_> = refusals.iter().map(|one| &one.key).collect();
+        let mut message = match (&refusals[..], refusals.get(last)) {
+            ([only], _) => match &only.freeze_reason {
+                None => format!("{} is held {}", Locks(&keys), by_whom(only)),
+                Some(reason) => format!("{} is {}", Locks(&keys), frozen(reason)),
+            },
+            (_, Some(last)) => match &last.freeze_reason {
+                None => format!("{} are held, {} {}", Locks(&keys), Named(&last.key), by_whom(last)),
+                Some(reason) => format!("{} are held, and {} is {}", Locks(&keys), Named(&last.key), frozen(reason)),
+            },
+            (_, None) => "the locks are held".to_owned(),
         };
-        Self::new(ErrorKind::Held, message).with(Detail::Held(held))
-    }
-
-    /// Of a call that needs all of its locks, and found some of them held.
-    pub(crate) fn from_blocked(blocked: Vec<Blocked>, looks: u32) -> Self {
-        let last = blocked.iter().enumerate().max_by_key(|(_, one)| one.held.retry_after).map_or(0, |(index, _)| index);
-        let keys: Vec<_> = blocked.iter().map(|one| &one.key).collect();
-        let are = if keys.len() > 1 { "are" } else { "is" };
-        let mut message = match (blocked.get(last), keys.len()) {
-            (Some(Blocked { held: Held { freeze_reason: Some(reason), .. }, .. }), 1) => {
-                format!("{} is {}", Locks(&keys), frozen(reason))
-            }
-            (Some(Blocked { held, .. }), 1) => format!("{} is held {}", Locks(&keys), by_whom(held)),
-            _ => format!("{} {are} held", Locks(&keys)),
-        };
-        if let Some(Blocked { key, held }) = blocked.get(last).filter(|_| keys.len() > 1) {
-            let key = Named(key);
-            message.push_str(&match &held.freeze_reason {
-                None => format!(", {key} {}", by_whom(held)),
-                Some(reason) => format!(", and {key} is {}", frozen(reason)),
-            });
-        }
         // In order it would wait for a frozen lock too, and hold others meanwhile.
-        if looks > 1 && blocked.iter().all(|one| one.held.freeze_reason.is_none()) {
+        if looks > 1 && refusals.iter().all(|one| one.freeze_reason.is_none()) {
             message.push_str(&format!(
                 "; {looks} looks in a row found a lock held: see whether acquiring them in_order suits better"
             ));
         }
-        Self::new(ErrorKind::Held, message).with(Detail::Blocked { blocked, named: last })
+        Self::new(ErrorKind::Held, message).with(Detail::Refused { refusals, decisive: last })
     }
 
     /// Of a call that needs one of several places, and found all of them held.
-    pub(crate) fn from_full(name: Option<&LockKey>, blocked: Vec<Blocked>) -> Self {
-        let first =
-            blocked.iter().enumerate().min_by_key(|(_, one)| one.held.retry_after).map_or(0, |(index, _)| index);
+    pub(crate) fn full(name: Option<&LockKey>, refusals: Vec<Refusal>) -> Self {
+        let first = refusals.iter().enumerate().min_by_key(|(_, one)| one.retry_after).map_or(0, |(index, _)| index);
         let what = match name {
             Some(name) => {
-                format!("the semaphore {} is full: all of its {} places are held", Named(name), blocked.len())
+                format!("the semaphore {} is full: all of its {} places are held", Named(name), refusals.len())
             }
-            None => format!("all {} locks are held", blocked.len()),
+            None => format!("all {} locks are held", refusals.len()),
         };
-        let retry = blocked.get(first).map(|one| one.held.retry_after).unwrap_or_default();
+        let retry = refusals.get(first).map(|one| one.retry_after).unwrap_or_default();
         let message = format!("{what}: retry in at most {retry:?}");
-        Self::new(ErrorKind::Held, message).with(Detail::Blocked { blocked, named: first })
+        Self::new(ErrorKind::Held, message).with(Detail::Refused { refusals, decisive: first })
     }
 
     /// The error for a failure of an operation on this lock. `cause` is the error that the SDK returned.

@@ -92,7 +92,7 @@ pub(super) fn named(error: &(dyn StdError + 'static)) -> Option<Diagnostic> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::error::Held;
+    use crate::engine::error::Refusal;
     use lambda_lock_protocol::{Failure, Invalid, LockKey, Operation, Rejection};
     use std::time::Duration;
 
@@ -101,7 +101,8 @@ mod tests {
         let key = LockKey::from("k");
         let failed = |failure| Error::of_failure(failure, Operation::Acquire, &key, None);
         let observation = serde_json::from_str(r#"{"version":"v","leaseMillis":1,"unchangedForMillis":0}"#).unwrap();
-        let held = Held {
+        let refusal = Refusal {
+            key: key.clone(),
             holder: "a".to_owned(),
             lease_ends_at: None,
             retry_after: Duration::from_secs(3),
@@ -112,7 +113,7 @@ mod tests {
             attributes: Default::default(),
         };
         for (error, name) in [
-            (Error::from_held(&key, held), "LockHeld"),
+            (Error::refused(vec![refusal], 1), "LockHeld"),
             (Error::lost(&[&key]), "LockLost"),
             (failed(Failure::OutcomeUnknown), "LockUnknown"),
             (failed(Failure::Throttled), "LockUnknown"),

@@ -6,7 +6,7 @@ use super::terms::{Terms, Tried};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::Deadline;
-use crate::engine::error::Error;
+use crate::engine::error::{Error, Refusal};
 use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{
     self as protocol, AcquireOptions, Acquired, Attribute, AttributesChange, DataChange, Failure, Holding, Invalid,
@@ -90,7 +90,7 @@ impl<'a> Acquire<'a> {
 
     /// Adds an additional attribute to the lock's row, under its own name: a text or a number for whoever reads the row,
     /// such as a dashboard, an index or another lock client. [`peek`](crate::operator::Operator::peek) shows it, and so does
-    /// [`Held`](crate::Held) to a caller that is refused. In contrast to it, [`data`](Acquire::data) is one payload that the
+    /// [`Refusal`](crate::Refusal) to a caller that is refused. In contrast to it, [`data`](Acquire::data) is one payload that the
     /// next holder gets. Default: none.
     ///
     /// The attributes belong to this grant. Renewals and the release keep them. The next grant removes them and writes
@@ -208,7 +208,7 @@ impl<'a> Acquire<'a> {
             Ok(Acquired::Granted { holding, data, renew_first }) => {
                 self.guarded(holding, data, renew_first, &span).await.map(Tried::Granted)
             }
-            Ok(Acquired::Held(seen)) => Ok(Tried::Refused(seen.into())),
+            Ok(Acquired::Held(seen)) => Ok(Tried::Refused(Refusal::new(self.key.clone(), seen))),
             Err(failure) => {
                 if failure == Failure::OutcomeUnknown {
                     let (key, lease) = (&self.key, deadline.lease(self.engine.clock_bounds()));
@@ -229,14 +229,13 @@ impl<'a> Acquire<'a> {
 
     /// Returns the lock. It is an error if another caller holds it.
     async fn or_held(self, waits: bool) -> Result<Lock, Error> {
-        let key = self.key.clone();
         if waits {
             // Fails first if it cannot wait, before it checks the other settings.
-            self.terms.wait(&[&key])?;
+            self.terms.wait(&[&self.key])?;
         }
         match self.acquire(waits).await? {
             Tried::Granted(lock) => Ok(lock),
-            Tried::Refused(held) => Err(Error::from_held(&key, held)),
+            Tried::Refused(refusal) => Err(Error::refused(vec![refusal], 1)),
         }
     }
 
@@ -250,7 +249,7 @@ impl<'a> Acquire<'a> {
     ///
     /// match locks.acquire("nightly").lease(std::time::Duration::from_secs(60)).try_once().await? {
     ///     Tried::Granted(lock) => { /* … the work … */ lock.release().await?; }
-    ///     Tried::Refused(held) => println!("{} has it", held.holder),
+    ///     Tried::Refused(refusal) => println!("{} has it", refusal.holder),
     /// }
     /// # Ok(())
     /// # }
@@ -314,7 +313,7 @@ impl<'a> Acquire<'a> {
     }
 
     /// Waits in line between calls: for a caller that sleeps, and asks again when it is woken or when its time is over, such as a
-    /// workflow. The acquire takes a ticket at once, also if it does not wait. [`Held::observation`](crate::Held::observation) has the ticket. Give the
+    /// workflow. The acquire takes a ticket at once, also if it does not wait. [`Refusal::observation`](crate::Refusal::observation) has the ticket. Give the
     /// observation to the next acquire with [`observation`](Acquire::observation), which then continues to wait in the
     /// same place. Default: a caller that gives up has no place any more.
     ///
@@ -334,10 +333,10 @@ impl<'a> Acquire<'a> {
     ///
     /// let attempt = || locks.acquire("customer-7").lease(Duration::from_secs(300)).between_calls();
     /// let mut tried = attempt().try_once().await?;
-    /// while let Tried::Refused(held) = tried {
+    /// while let Tried::Refused(refusal) = tried {
     ///     // Somebody wakes this caller, or the time is over.
-    ///     sleep(held.retry_after).await;
-    ///     tried = attempt().observation(held.observation).try_once().await?;
+    ///     sleep(refusal.retry_after).await;
+    ///     tried = attempt().observation(refusal.observation).try_once().await?;
     /// }
     /// # Ok(())
     /// # }

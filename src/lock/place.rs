@@ -9,7 +9,7 @@ use super::terms::Tried;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::LeasePolicy;
-use crate::engine::error::{Blocked, Error};
+use crate::engine::error::{Error, Refusal};
 use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{
     self as protocol, AcquiredPlace, Attribute, FailedAcquire, Invalid, LockKey, MAX_LEASE, Named, Observation,
@@ -47,7 +47,7 @@ impl<'a> Semaphore<'a> {
     ///
     /// # Errors
     /// Returns the errors of [`acquire`](crate::LockClient::acquire). A semaphore is full when all of its places were seen
-    /// held: `Held`, with all holders in [`Error::blocked`]. [`Error::held`] is the one whose place can be free first.
+    /// held: `Held`, with all holders in [`Error::refusals`]. [`Error::refusal`] is the one whose place can be free first.
     /// Returns `Unknown` instead, when a request for a place had no response: that place may be this call's until its lease ends, and
     /// [`Error::may_be_held`] has it.
     /// Returns `InvalidRequest` for a semaphore of 0 or more than 1,000 places.
@@ -200,8 +200,8 @@ impl<'a> AcquirePlace<'a> {
         self
     }
 
-    /// Sets what an earlier, refused call observed: the [observation](crate::Held::observation) of each
-    /// [blocked](Blocked) place, with its key exactly as it is named there. Twenty of
+    /// Sets what an earlier, refused call observed: the [observation](Refusal::observation) of each
+    /// [place that was held](Error::refusals), with its key exactly as it is named there. Twenty of
     /// them, those whose places can be free first, are enough. See [`observation`](crate::Acquire::observation).
     pub fn observations<K: Into<LockKey>>(mut self, seen: impl IntoIterator<Item = (K, Observation)>) -> Self {
         self.observations = seen.into_iter().map(|(key, seen)| (key.into(), seen)).collect();
@@ -228,11 +228,11 @@ impl<'a> AcquirePlace<'a> {
     ///
     /// # Requests, IAM actions and cancel safety
     /// They are those of [`acquire`](Semaphore::acquire), without waiting.
-    pub async fn try_once(self) -> Result<Tried<Lock, Vec<Blocked>>, Error> {
+    pub async fn try_once(self) -> Result<Tried<Lock, Vec<Refusal>>, Error> {
         self.acquire(false).await
     }
 
-    async fn acquire(mut self, waits: bool) -> Result<Tried<Lock, Vec<Blocked>>, Error> {
+    async fn acquire(mut self, waits: bool) -> Result<Tried<Lock, Vec<Refusal>>, Error> {
         check_places(self.engine, &self.places, self.name.as_ref())?;
         let of = self.name.clone().unwrap_or_else(|| self.places.key(0));
         let (options, deadline) = self.request.prepared(waits)?;
@@ -251,11 +251,8 @@ impl<'a> AcquirePlace<'a> {
                 lock.map(|lock| Tried::Granted(Lock { place: Some(place), ..lock }))
             }
             Ok(AcquiredPlace::Full(holders)) => {
-                let blocked = |(place, seen): (usize, protocol::HolderSeen)| Blocked {
-                    key: self.places.key(place),
-                    held: seen.into(),
-                };
-                Ok(Tried::Refused(holders.into_iter().map(blocked).collect()))
+                let refusal = |(place, seen)| Refusal::new(self.places.key(place), seen);
+                Ok(Tried::Refused(holders.into_iter().map(refusal).collect()))
             }
             Err(FailedAcquire { failure, of: places }) => {
                 let keys: Vec<LockKey> = places.into_iter().map(|place| self.places.key(place)).collect();
@@ -312,7 +309,7 @@ impl<'a> IntoFuture for AcquirePlace<'a> {
             let name = self.name.clone();
             match self.acquire(true).await? {
                 Tried::Granted(lock) => Ok(lock),
-                Tried::Refused(blocked) => Err(Error::from_full(name.as_ref(), blocked)),
+                Tried::Refused(refusals) => Err(Error::full(name.as_ref(), refusals)),
             }
         })
     }

@@ -3,14 +3,14 @@
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::{Deadline, lease_policy};
-use crate::engine::error::{Error, Held};
+use crate::engine::error::{Error, Refusal};
 use lambda_lock_protocol::{Invalid, LockKey, Locks};
 use std::time::Duration;
 
 /// The result of an acquire that tries once. It was granted or refused, and neither is an error.
 #[derive(Debug)]
 #[must_use = "a lock may have been granted"]
-pub enum Tried<G, R = Held> {
+pub enum Tried<G, R = Refusal> {
     /// What was asked for is ours.
     Granted(G),
     /// Other callers hold it, or it is free and left to those in line. Of several locks or places, these are held.
@@ -26,7 +26,7 @@ impl<G, R> Tried<G, R> {
         }
     }
 
-    /// Returns who holds it, if the try was refused.
+    /// Returns why the try was refused, if it was.
     pub fn refused(&self) -> Option<&R> {
         match self {
             Tried::Granted(_) => None,

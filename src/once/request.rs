@@ -6,7 +6,7 @@ use super::status::{self, OnceStatus};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::lease_policy;
-use crate::engine::error::{Error, Held};
+use crate::engine::error::{Error, Refusal};
 use crate::engine::port::EnginePort;
 use crate::lock::guard::Lock;
 use aws_sdk_dynamodb::types::TransactWriteItem;
@@ -353,7 +353,7 @@ impl<'a> Once<'a> {
         match started {
             Answer::Settled(record) => replayed(&self.name, record),
             Answer::Mismatch(_) => Err(Error::payload_mismatch(&self.name)),
-            Answer::Lock(Acquired::Held(seen), _) => Err(Error::from_held(&self.name, Held::from(seen))),
+            Answer::Lock(Acquired::Held(seen), _) => Err(Error::refused(vec![Refusal::new(self.name, seen)], 1)),
             Answer::Lock(Acquired::Granted { holding, data, renew_first }, record) => {
                 let lock = Lock::granted(self.engine.clone(), holding, self.budget, data);
                 let lock = if renew_first { lock.held.renewed_or_released().await?.into() } else { lock };

@@ -1,7 +1,7 @@
 //! Waiting in line between calls: the place is kept, and the release tells whose turn it is.
 
 use crate::LEASE;
-use lambda_lock::{Acquire, ErrorKind, Held, Lock, LockClient, Observation, ReleaseOutcome, Tried};
+use lambda_lock::{Acquire, ErrorKind, Lock, LockClient, Observation, Refusal, ReleaseOutcome, Tried};
 use lambda_lock_testkit::{Fault, Process, Table, acquired, granted, millis, secs};
 use serde_json::json;
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn stage() -> (Table, [Process; 4]) {
 }
 
 /// Asks for the lock, and takes a place in line.
-async fn asks(locks: &LockClient) -> Held {
+async fn asks(locks: &LockClient) -> Refusal {
     refused(locks.acquire("k").lease(LEASE).between_calls().try_once().await.unwrap())
 }
 
@@ -24,7 +24,7 @@ async fn asks_again(locks: &LockClient, seen: &Observation) -> Tried<Lock> {
     locks.acquire("k").lease(LEASE).between_calls().observation(seen.clone()).try_once().await.unwrap()
 }
 
-fn refused(tried: Tried<Lock>) -> Held {
+fn refused(tried: Tried<Lock>) -> Refusal {
     match tried {
         Tried::Granted(lock) => panic!("granted with token {}", lock.fencing_token()),
         Tried::Refused(held) => held,
@@ -225,13 +225,13 @@ enum Asks {
 }
 
 impl Asks {
-    async fn ask(self, process: &Process, seen: Option<Observation>) -> Result<Lock, Held> {
+    async fn ask(self, process: &Process, seen: Option<Observation>) -> Result<Lock, Refusal> {
         let (locks, budget) = (process.locks("waits"), process.budget(secs(3)));
         let tried = match self {
             Asks::InTurnForThreeSeconds => {
                 let acquire = locks.acquire("k").lease(LEASE).within(&budget).in_turn();
                 let acquired = seen.into_iter().fold(acquire, Acquire::observation).await;
-                return acquired.map_err(|error| error.held().unwrap().clone());
+                return acquired.map_err(|error| error.refusal().unwrap().clone());
             }
             Asks::BetweenCalls => locks.acquire("k").lease(LEASE).between_calls(),
             Asks::Once => locks.acquire("k").lease(LEASE),

@@ -45,7 +45,7 @@ async fn who_gives_up_says_so_and_the_next_one_gets_the_free_lock_at_once() {
         // The last look comes before.
         one.next([Fault::None, last_request]);
         let error = gives_up.await.unwrap().unwrap_err();
-        let held = error.held().unwrap();
+        let held = error.refusal().unwrap();
         let expected = if how == BetweenCalls { (Some(1), 2) } else { (None, 1) };
         assert_eq!((held.observation.ticket(), held.waiting), expected);
         assert_eq!(left(&table), &[1][..usize::from(is_told)]);

@@ -605,7 +605,7 @@ async fn a_free_lock_that_is_left_to_the_line_is_not_said_to_be_held_by_who_held
 
     let budget = process.budget(millis(300)).reserve(secs(0));
     let error = locks.acquire("k").owner("task").reclaim_own().within(&budget).await.unwrap_err();
-    assert!(error.held().unwrap().left_to_line);
+    assert!(error.refusal().unwrap().left_to_line);
     assert!(error.to_string().contains("the lock k is held by nobody, and left to the callers"), "{error}");
     let chain = locks.acquire_all(["j", "k"]).owner("task").within(&process.budget(millis(300)).reserve(secs(0)));
     let error = chain.in_order().await.unwrap_err();

@@ -69,7 +69,7 @@ async fn a_carried_observation_survives_a_process_restart() {
                 assert_eq!(call, 4);
                 return lock.release().await.map(drop).unwrap();
             }
-            Err(error) => carried = Some(serde_json::to_string(&error.held().unwrap().observation).unwrap()),
+            Err(error) => carried = Some(serde_json::to_string(&error.refusal().unwrap().observation).unwrap()),
         }
         // Time between the calls does not count without the caller's word.
         sleep(secs(1000)).await;

@@ -61,7 +61,7 @@ async fn a_call_that_does_not_wait_or_waits_too_long_gets_the_holder() {
     let locks = process.locks("second");
 
     let error = once(&locks).start::<Value>().await.unwrap_err();
-    assert!(error.held().unwrap().holder.starts_with("first/"), "without a budget nothing is waited for");
+    assert!(error.refusal().unwrap().holder.starts_with("first/"), "without a budget nothing is waited for");
 
     let budget = process.budget(secs(10)).reserve(secs(5));
     process.take_sent();

@@ -96,7 +96,7 @@ async fn an_acquire_waits_until_the_lock_is_thawed_or_its_time_is_over() {
     let error = waiters.acquire("k").within(&budget()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Held);
     assert!(error.to_string().contains(&format!("frozen by an operator ({WHY:?})")), "{error}");
-    assert!(error.held().unwrap().retry_after >= secs(10));
+    assert!(error.refusal().unwrap().retry_after >= secs(10));
     let (writes, reads) = process.take_writes_and_reads();
     assert!(writes == 1 && (10..120).contains(&reads), "{writes} writes and {reads} reads in 15 s");
 
@@ -251,7 +251,7 @@ async fn a_frozen_lock_refuses_its_set_and_a_frozen_place_is_not_used() {
         panic!("granted")
     };
     assert_eq!(blocked.len(), 1);
-    assert_eq!(blocked[0].held.freeze_reason.as_deref(), Some(WHY));
+    assert_eq!(blocked[0].freeze_reason.as_deref(), Some(WHY));
     let budget = Budget::lasting(secs(1));
     let error = locks.acquire_all(["a", "b"]).within(&budget).await.unwrap_err();
     assert!(error.to_string().starts_with("the lock b is frozen by an operator"), "{error}");
@@ -409,7 +409,7 @@ async fn the_holder_of_a_set_reclaims_it_while_one_of_its_locks_is_frozen() {
         panic!("granted")
     };
     let error = locks.acquire_all(["a", "b"]).within(&Budget::lasting(millis(500))).await.unwrap_err();
-    assert_eq!(error.blocked().len(), 2);
+    assert_eq!(error.refusals().len(), 2);
     other.release().await.unwrap();
 }
 

@@ -1,12 +1,12 @@
 //! Full: each place was seen held.
 
 use crate::{LEASE, granted, held_by_others, looks};
-use lambda_lock::{Blocked, ErrorKind, Lock, Tried};
+use lambda_lock::{ErrorKind, Lock, Refusal, Tried};
 use lambda_lock_testkit::{Fault, Table, case, millis, secs};
 use serde_json::json;
 use tokio::time::sleep;
 
-fn holders(full: Tried<Lock, Vec<Blocked>>) -> Vec<Blocked> {
+fn holders(full: Tried<Lock, Vec<Refusal>>) -> Vec<Refusal> {
     match full {
         Tried::Refused(blocked) => blocked,
         Tried::Granted(lock) => panic!("granted: {lock:?}"),
@@ -47,8 +47,8 @@ async fn the_error_names_the_semaphore_and_the_place_that_can_be_free_first() {
     let budget = process.budget(secs(1)).reserve(secs(0));
     let error = process.locks("me").semaphore("gateway", 3).acquire().within(&budget).await.unwrap_err();
 
-    assert!(error.is_held() && error.blocked().len() == 3, "{error:?}");
-    assert!(error.held().unwrap().retry_after < secs(11), "{error}");
+    assert!(error.is_held() && error.refusals().len() == 3, "{error:?}");
+    assert!(error.refusal().unwrap().retry_after < secs(11), "{error}");
     assert!(error.to_string().starts_with("the semaphore gateway is full: all of its 3 places are held"), "{error}");
 
     let locks = process.locks("me");
@@ -87,7 +87,7 @@ async fn what_was_not_seen_is_not_held() {
         let budget = process.budget(secs(2)).reserve(secs(0));
         let error = process.locks("me").semaphore("gateway", 3).acquire().within(&budget).await.unwrap_err();
         assert!(error.kind() == ErrorKind::Unavailable || error.is_unknown(), "{error:?}");
-        assert!(error.blocked().is_empty());
+        assert!(error.refusals().is_empty());
     }
 }
 
@@ -100,7 +100,7 @@ async fn observations_of_an_earlier_call_count() {
     let seen = holders(gateway.acquire().lease(LEASE).try_once().await.unwrap());
     sleep(secs(100)).await;
     holders(gateway.acquire().lease(LEASE).try_once().await.unwrap());
-    let seen = seen.into_iter().map(|one| (one.key, one.held.observation.and_waited(secs(100))));
+    let seen = seen.into_iter().map(|one| (one.key, one.observation.and_waited(secs(100))));
     let lock = granted(gateway.acquire().lease(LEASE).observations(seen).try_once()).await;
     lock.release().await.unwrap();
 }

@@ -7,7 +7,7 @@ mod full;
 mod granting;
 mod lost_answers;
 
-use lambda_lock::{Blocked, Error, Lock, Tried};
+use lambda_lock::{Error, Lock, Refusal, Tried};
 use lambda_lock_testkit::{Process, Table, secs};
 use serde_json::Value;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use std::time::Duration;
 const LEASE: Duration = secs(21);
 
 /// Returns the lock of a call that must be granted.
-async fn granted(call: impl IntoFuture<Output = Result<Tried<Lock, Vec<Blocked>>, Error>>) -> Lock {
+async fn granted(call: impl IntoFuture<Output = Result<Tried<Lock, Vec<Refusal>>, Error>>) -> Lock {
     match call.await {
         Ok(Tried::Granted(lock)) => lock,
         Ok(Tried::Refused(blocked)) => panic!("full: {blocked:?}"),

@@ -4,9 +4,9 @@
 
 use lambda_lock::{
     Acquire, Attribute, Budget, Clock, Commit, CommitAndRelease, CommitOutcome, Dialect, Error, ErrorKind, FailedWrite,
-    Held, Instants, Lock, LockClient, LockClientBuilder, LockKey, LockWatch, Observation, Reclaim, ReclaimAll, Release,
-    ReleaseAll, ReleaseOutcome, ReleaseWorkflow, Renew, Resume, ResumeAll, SavedLock, SharedClock, Sleep, Tried,
-    operator::PeekedLock,
+    Instants, Lock, LockClient, LockClientBuilder, LockKey, LockWatch, Observation, Reclaim, ReclaimAll, Refusal,
+    Release, ReleaseAll, ReleaseOutcome, ReleaseWorkflow, Renew, Resume, ResumeAll, SavedLock, SharedClock, Sleep,
+    Tried, operator::PeekedLock,
 };
 
 macro_rules! pinned {
@@ -48,7 +48,6 @@ pinned! {
     Error: [Send Sync Unpin];
     ErrorKind: [Send Sync Unpin];
     FailedWrite: [Send Sync Unpin];
-    Held: [Send Sync Unpin];
     Instants: [Send Sync Unpin];
     Lock: [Send Sync Unpin];
     LockClient: [Send Sync Unpin];
@@ -59,6 +58,7 @@ pinned! {
     PeekedLock: [Send Sync Unpin];
     Reclaim<'static>: [Send Sync Unpin];
     ReclaimAll<'static>: [Send Sync Unpin];
+    Refusal: [Send Sync Unpin];
     Release: [Send Sync Unpin];
     ReleaseAll: [Send Sync Unpin];
     ReleaseOutcome: [Send Sync Unpin];

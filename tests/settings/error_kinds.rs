@@ -24,9 +24,9 @@ async fn a_kind_is_a_value_and_its_data_stays_with_the_error() {
     assert_eq!(kinds, [ErrorKind::OutOfTime, ErrorKind::Held, ErrorKind::InvalidRequest].into());
     assert!(late.kind() == ErrorKind::OutOfTime && held.is_held() && wrong.kind() == ErrorKind::InvalidRequest);
     assert_eq!((late.needed(), late.remaining()), (Some(Duration::from_millis(1)), Some(Duration::ZERO)));
-    assert!(held.held().is_some_and(|held| held.holder == lock.owner()));
+    assert!(held.refusal().is_some_and(|refusal| refusal.holder == lock.owner()));
     for error in [&late, &wrong] {
-        assert!(error.held().is_none() && error.failed_writes().is_empty() && error.failure().is_none(), "{error}");
+        assert!(error.refusal().is_none() && error.failed_writes().is_empty() && error.failure().is_none(), "{error}");
         assert_eq!(error.invalid_attribute(), None);
     }
     lock.release().await.unwrap();

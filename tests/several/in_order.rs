@@ -61,7 +61,7 @@ async fn a_refusal_names_the_lock_and_gives_the_others_back() {
     let other = held_by_another(&table, "b").await;
     let acquire = process.locks("me").acquire_all(["a", "b"]).within(&budget(&process, secs(2))).in_order().await;
     let error = acquire.unwrap_err();
-    assert_eq!((blocked(&error), error.held().unwrap().holder.as_str()), (vec!["b".to_owned()], "other"));
+    assert_eq!((blocked(&error), error.refusal().unwrap().holder.as_str()), (vec!["b".to_owned()], "other"));
     assert_eq!(released(&table, &["a", "b"]), [true, false]);
     let writes = operations(&process).iter().filter(|operation| *operation == "UpdateItem").count();
     // Among them are two renewals, one for each third of the lease, and a place in line that is taken and given up.

@@ -62,7 +62,7 @@ fn tokens(table: &Table, keys: &[&str]) -> Vec<u64> {
 
 /// The names of the keys that the error says are blocked.
 fn blocked(error: &Error) -> Vec<String> {
-    error.blocked().iter().map(|one| one.key.key().to_owned()).collect()
+    error.refusals().iter().map(|one| one.key.key().to_owned()).collect()
 }
 
 /// The names of the keys that the error says may be held.

@@ -1,7 +1,7 @@
 //! Locks that others hold: none of the set is granted, and the refusal names them.
 
 use crate::{LEASE, acquired, blocked, cancelled, conflict, held_by_another, operations};
-use lambda_lock::{Blocked, ErrorKind, LockSet, Tried};
+use lambda_lock::{ErrorKind, LockSet, Refusal, Tried};
 use lambda_lock_testkit::{Fault, Table, case, secs};
 use serde_json::json;
 use tokio::time::sleep;
@@ -21,15 +21,15 @@ async fn a_refusal_names_each_held_lock_and_writes_nothing() {
     };
 
     assert_eq!(operations(&process), ["TransactWriteItems"]);
-    let named: Vec<_> = refused.iter().map(|one| (one.key.key(), one.held.holder.as_str())).collect();
+    let named: Vec<_> = refused.iter().map(|one| (one.key.key(), one.holder.as_str())).collect();
     assert_eq!(named, [("b", "other"), ("c", "short")]);
-    assert!(refused[0].held.retry_after > secs(60) && refused[1].held.retry_after < secs(10), "{refused:?}");
+    assert!(refused[0].retry_after > secs(60) && refused[1].retry_after < secs(10), "{refused:?}");
     assert_eq!(table.row("a"), None);
 
     let budget = process.budget(secs(1)).reserve(secs(0));
     let error = locks.acquire_all(["a", "b", "c"]).within(&budget).await.unwrap_err();
     assert_eq!(blocked(&error), ["b", "c"]);
-    assert_eq!(error.held().unwrap().holder, "other", "all have to be free: the last one decides");
+    assert_eq!(error.refusal().unwrap().holder, "other", "all have to be free: the last one decides");
     let text = error.to_string();
     assert!(text.contains("the locks b and c are held, b by \"other\"") && text.contains("looks in a row"), "{text}");
     assert_eq!(table.row("a"), None);
@@ -44,7 +44,7 @@ async fn an_observation_of_each_lock_counts_in_the_next_call() {
     let locks = process.builder().without_wall_clock_takeover().build().unwrap();
     std::mem::forget(held_by_another(&table, "a").await);
     std::mem::forget(held_by_another(&table, "b").await);
-    let refused = |granted: Tried<LockSet, Vec<Blocked>>| match granted {
+    let refused = |granted: Tried<LockSet, Vec<Refusal>>| match granted {
         Tried::Refused(blocked) => blocked,
         Tried::Granted(_) => panic!("both are held"),
     };
@@ -53,7 +53,7 @@ async fn an_observation_of_each_lock_counts_in_the_next_call() {
     let fresh = refused(locks.acquire_all(["a", "b"]).lease(LEASE).try_once().await.unwrap());
     assert_eq!(fresh.len(), 2, "each call observes anew");
 
-    let seen = first.into_iter().map(|one| (one.key, one.held.observation.and_waited(secs(100))));
+    let seen = first.into_iter().map(|one| (one.key, one.observation.and_waited(secs(100))));
     let set =
         locks.acquire_all(["a", "b"]).lease(LEASE).observations(seen).try_once().await.unwrap().granted().unwrap();
     set.release().await.unwrap();

@@ -59,7 +59,7 @@ impl GuestClient for Client {
     fn try_acquire(&self, key: types::LockKey, options: AcquireOptions) -> Result<Acquired> {
         match run(Box::pin(acquiring(self.locks.acquire(key), options).try_once()))? {
             Tried::Granted(lock) => Ok(Acquired::Granted(self.held(lock))),
-            Tried::Refused(held) => Ok(Acquired::Held(held.into())),
+            Tried::Refused(refusal) => Ok(Acquired::Held(refusal.into())),
         }
     }
 

@@ -4,13 +4,13 @@ use crate::bindings::exports::lambda_lock::lock::locks::{self, SeveralError};
 use crate::bindings::exports::lambda_lock::lock::types::{self, ErrorKind, Shortfall};
 use crate::convert::{epoch_millis, millis};
 use aws_sdk_dynamodb::error::DisplayErrorContext;
-use lambda_lock::{Blocked, Error, Held, SavedLock};
+use lambda_lock::{Error, Refusal, SavedLock};
 
 impl From<Error> for types::Error {
     fn from(error: Error) -> Self {
         let kind = match error.kind() {
-            lambda_lock::ErrorKind::Held => match error.held() {
-                Some(held) => ErrorKind::Held(held.clone().into()),
+            lambda_lock::ErrorKind::Held => match error.refusal() {
+                Some(refusal) => ErrorKind::Held(refusal.clone().into()),
                 None => ErrorKind::Unavailable,
             },
             lambda_lock::ErrorKind::Lost => ErrorKind::Lost,
@@ -35,26 +35,26 @@ impl From<Error> for types::Error {
 
 impl From<Error> for SeveralError {
     fn from(error: Error) -> Self {
-        let blocked = error.blocked().iter().map(Into::into).collect();
+        let blocked = error.refusals().iter().map(Into::into).collect();
         Self { error: error.into(), blocked }
     }
 }
 
-impl From<&Blocked> for locks::Blocked {
-    fn from(blocked: &Blocked) -> Self {
-        Self { key: (&blocked.key).into(), held: blocked.held.clone().into() }
+impl From<&Refusal> for locks::Blocked {
+    fn from(refusal: &Refusal) -> Self {
+        Self { key: (&refusal.key).into(), held: refusal.clone().into() }
     }
 }
 
-impl From<Held> for types::Held {
-    fn from(held: Held) -> Self {
+impl From<Refusal> for types::Held {
+    fn from(refusal: Refusal) -> Self {
         Self {
-            holder: held.holder,
-            lease_ends_at: held.lease_ends_at.map(epoch_millis),
-            retry_after: millis(held.retry_after),
-            waiting: held.waiting,
-            freeze_reason: held.freeze_reason,
-            observation: held.observation.into(),
+            holder: refusal.holder,
+            lease_ends_at: refusal.lease_ends_at.map(epoch_millis),
+            retry_after: millis(refusal.retry_after),
+            waiting: refusal.waiting,
+            freeze_reason: refusal.freeze_reason,
+            observation: refusal.observation.into(),
         }
     }
 }

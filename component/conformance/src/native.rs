@@ -5,8 +5,8 @@ use crate::subject::{Acquire, Ask, Blocked, BoxFuture, Failure, Queueing, Severa
 use anyhow::Context;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use lambda_lock::{
-    Budget, Error, ErrorKind, Held, Lock, LockClient, LockKey, LockSet, Observation, ReleaseAllOutcome, ReleaseOutcome,
-    SavedLock, SavedLockSet, Tried, operator::PeekedLock,
+    Budget, Error, ErrorKind, Lock, LockClient, LockKey, LockSet, Observation, Refusal, ReleaseAllOutcome,
+    ReleaseOutcome, SavedLock, SavedLockSet, Tried, operator::PeekedLock,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -306,7 +306,7 @@ fn gone(outcome: ReleaseAllOutcome) -> Value {
     }
 }
 
-fn held(held: &Held) -> Value {
+fn held(held: &Refusal) -> Value {
     json!({
         "holder": held.holder,
         "leaseEndsAt": held.lease_ends_at.map(epoch_millis),
@@ -386,11 +386,11 @@ fn failure(error: Error) -> Failure {
         ErrorKind::Denied => "denied",
         _ => "of no case in the WIT package",
     };
-    let blocked = |one: &lambda_lock::Blocked| Blocked { key: one.key.key().to_owned(), held: held(&one.held) };
+    let blocked = |one: &Refusal| Blocked { key: one.key.key().to_owned(), held: held(one) };
     Failure {
         kind: kind.to_owned(),
         message: error.to_string(),
-        held: error.held().map(held),
-        blocked: error.blocked().iter().map(blocked).collect(),
+        held: error.refusal().map(held),
+        blocked: error.refusals().iter().map(blocked).collect(),
     }
 }

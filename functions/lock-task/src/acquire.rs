@@ -153,14 +153,14 @@ async fn one(key: LockKey, mut request: Request, time: &Time, deps: &Deps) -> Re
     let slept_with = observed.and_then(Observation::ticket);
     let acquired = request.acquire(&key, &budget, deps).await;
     // With the lock it needs no place any more, and whoever was passed has another one by now.
-    let place = acquired.as_ref().err().map(|error| error.held().and_then(|held| held.observation.ticket()));
+    let place = acquired.as_ref().err().map(|error| error.refusal().and_then(|held| held.observation.ticket()));
     let left_behind = slept_with.filter(|_| place.is_none_or(|place| place.is_some() && place != slept_with));
     if let Some(item) = left_behind.and_then(|ticket| Waker::item_key(&deps.row(&key), ticket).ok()) {
         deps.waker.forget(&item, budget.remaining()).await;
     }
     match acquired {
         Ok(lock) => Ok(granted(lock, deps)),
-        Err(error) => match error.held() {
+        Err(error) => match error.refusal() {
             Some(held) => request.when_held.refusal(&key, held, &request.owner, deps),
             None => Err(of_field(error, "key")),
         },
@@ -209,7 +209,7 @@ async fn several(request: Request, time: &Time, deps: &Deps) -> Result<Value, Fa
             acquire.await.map(json)
         }
     };
-    acquired.or_else(|error| match error.held() {
+    acquired.or_else(|error| match error.refusal() {
         Some(held) => when_held.refusal_of_several(&wanted, &error, held, deps),
         None => Err(of_field(error, if matches!(wanted, Wanted::Set(_)) { "keys" } else { "key" })),
     })

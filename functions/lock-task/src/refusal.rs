@@ -5,7 +5,7 @@ use crate::lock::MAX_ATTRIBUTES_BYTES;
 use crate::observed::handed_out;
 use crate::time::epoch_millis;
 use crate::wanted::Wanted;
-use lambda_lock::{Attribute, Blocked, Error, ErrorKind, Held, LockKey, MAX_NAME_BYTES};
+use lambda_lock::{Attribute, Error, ErrorKind, LockKey, MAX_NAME_BYTES, Refusal};
 use lambda_lock_functions::{Failure, Fields, MAX_MESSAGE_BYTES, beginning, quoted, short};
 use serde_json::{Number, Value, json};
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ impl WhenHeld {
     }
 
     /// What the caller of one lock is told.
-    pub(crate) fn refusal(self, key: &LockKey, held: &Held, owner: &str, deps: &Deps) -> Result<Value, Failure> {
+    pub(crate) fn refusal(self, key: &LockKey, held: &Refusal, owner: &str, deps: &Deps) -> Result<Value, Failure> {
         match self {
             Self::Fail => Err(is_held(key, held, owner, deps)),
             Self::Report { longest_wait } => Ok(report(&deps.row(key), held, longest_wait, deps)),
@@ -60,10 +60,10 @@ impl WhenHeld {
         self,
         wanted: &Wanted,
         error: &Error,
-        deciding: &Held,
+        deciding: &Refusal,
         deps: &Deps,
     ) -> Result<Value, Failure> {
-        let blocked = error.blocked();
+        let blocked = error.refusals();
         match self {
             Self::Fail if deps.trust.hides_owners() => Err(are_held(wanted, blocked, deciding)),
             Self::Fail => Err(Failure::held(error.to_string())),
@@ -122,28 +122,28 @@ fn attributes_json(attributes: &BTreeMap<String, Attribute>) -> Option<Value> {
 /// The report about several locks. Names are shortened, so that it is never too long for a response.
 fn report_of_several(
     wanted: &Wanted,
-    blocked: &[Blocked],
-    deciding: &Held,
+    blocked: &[Refusal],
+    deciding: &Refusal,
     longest_wait: Option<u64>,
     deps: &Deps,
 ) -> Value {
     let number = wanted.number().unwrap_or("index");
-    let holder = |one: &Blocked| {
+    let holder = |one: &Refusal| {
         json!({
             number: wanted.number_of(&one.key, deps),
-            "owner": short(&deps.trust.shown(&one.held.holder)).to_string(),
-            "leaseEndsAt": one.held.lease_ends_at.map(epoch_millis),
+            "owner": short(&deps.trust.shown(&one.holder)).to_string(),
+            "leaseEndsAt": one.lease_ends_at.map(epoch_millis),
         })
     };
-    let mut by_time: Vec<&Blocked> = blocked.iter().collect();
-    by_time.sort_by_key(|one| one.held.retry_after);
+    let mut by_time: Vec<&Refusal> = blocked.iter().collect();
+    by_time.sort_by_key(|one| one.retry_after);
     if matches!(wanted, Wanted::Set(_)) {
         // All of them must be free.
         by_time.reverse();
     }
     by_time.truncate(MAX_REPORTED);
-    let observed = |one: &&Blocked| {
-        let observation = &one.held.observation;
+    let observed = |one: &&Refusal| {
+        let observation = &one.observation;
         let mut seen =
             handed_out(&one.key, observation, deps).filter(|_| observation.version().len() <= MAX_VERSION_BYTES)?;
         seen[number] = wanted.number_of(&one.key, deps).into();
@@ -160,7 +160,7 @@ fn report_of_several(
 }
 
 /// Adds why the lock is frozen, if it is. An operator wrote that for those who are refused.
-fn with_freeze_reason(mut report: Value, held: &Held) -> Value {
+fn with_freeze_reason(mut report: Value, held: &Refusal) -> Value {
     if let Some(reason) = &held.freeze_reason {
         report["freezeReason"] = beginning(reason, MAX_NAME_BYTES).into();
     }
@@ -169,7 +169,7 @@ fn with_freeze_reason(mut report: Value, held: &Held) -> Value {
 
 /// Returns the error for a held lock. If the holder has the caller's own name, the request is a retry, or
 /// two callers use one name. The error then explains both.
-fn is_held(key: &LockKey, held: &Held, owner: &str, deps: &Deps) -> Failure {
+fn is_held(key: &LockKey, held: &Refusal, owner: &str, deps: &Deps) -> Failure {
     let retry_after = held.retry_after;
     if let Some(reason) = &held.freeze_reason {
         return Failure::held(format!("the lock {key} is {}", frozen(reason)));
@@ -197,7 +197,7 @@ fn is_held(key: &LockKey, held: &Held, owner: &str, deps: &Deps) -> Failure {
 }
 
 /// Returns the error for several locks that are held, without a holder.
-fn are_held(wanted: &Wanted, blocked: &[Blocked], deciding: &Held) -> Failure {
+fn are_held(wanted: &Wanted, blocked: &[Refusal], deciding: &Refusal) -> Failure {
     let retry_after = deciding.retry_after;
     let what_to_do = match &deciding.freeze_reason {
         None => format!("retry in at most {retry_after:?}"),
@@ -220,7 +220,7 @@ fn frozen(reason: &str) -> String {
 /// Returns the error for a held lock whose message is a report. A message has at most [`MAX_MESSAGE_BYTES`] bytes and
 /// must not be cut. So the holder's name is shortened, and additional attributes and an observation that are too long are
 /// left out.
-fn held_with_report(mut report: Value, held: &Held, deps: &Deps) -> Failure {
+fn held_with_report(mut report: Value, held: &Refusal, deps: &Deps) -> Failure {
     report["holder"]["owner"] = short(&deps.trust.shown(&held.holder)).to_string().into();
     if let Some(reason) = &held.freeze_reason {
         report["freezeReason"] = short(reason).to_string().into();
@@ -238,7 +238,7 @@ fn held_with_report(mut report: Value, held: &Held, deps: &Deps) -> Failure {
     Failure::held(report.to_string())
 }
 
-fn report(row: &LockKey, held: &Held, longest_wait: Option<u64>, deps: &Deps) -> Value {
+fn report(row: &LockKey, held: &Refusal, longest_wait: Option<u64>, deps: &Deps) -> Value {
     // Owners and versions of this crate have at most this length. Another client's may be as large as a row.
     let carried = held.observation.version().len() <= MAX_NAME_BYTES;
     let mut holder = json!({
@@ -262,7 +262,7 @@ fn report(row: &LockKey, held: &Held, longest_wait: Option<u64>, deps: &Deps) ->
 }
 
 /// In whole seconds, which a Wait state takes. Rounding down would end the wait too early.
-fn retry_after(held: &Held, longest_wait: Option<u64>) -> u64 {
+fn retry_after(held: &Refusal, longest_wait: Option<u64>) -> u64 {
     let dead_in = u64::try_from(held.retry_after.as_millis().div_ceil(1000)).unwrap_or(u64::MAX).max(1);
     longest_wait.map_or(dead_in, |longest| longest.min(dead_in))
 }

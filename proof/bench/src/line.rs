@@ -176,7 +176,7 @@ impl Caller {
                 Patience::Endless | Patience::GivesUpAfter(_) => acquire.await,
             };
             let lock = match lock {
-                Err(error) if matches!(self.patience, Patience::GivesUpAfter(_)) && error.held().is_some() => {
+                Err(error) if matches!(self.patience, Patience::GivesUpAfter(_)) && error.refusal().is_some() => {
                     return Ok(turns);
                 }
                 lock => lock?,

@@ -4,7 +4,7 @@ use super::service::LockService;
 use super::settings::Settings;
 use super::when_held::Refuse;
 use crate::client::LockClient;
-use crate::engine::error::Held;
+use crate::engine::error::Refusal;
 use lambda_lock_protocol::LockKey;
 use std::fmt;
 use std::time::Duration;
@@ -87,7 +87,7 @@ impl<K> LockLayer<K> {
 impl<K, H> LockLayer<K, H> {
     /// Sets what to return, instead of the error `LockHeld`, when another caller held the lock for the whole waiting
     /// time. The handler does not run.
-    pub fn when_held<R, F: Fn(&Held) -> R>(self, answer: F) -> LockLayer<K, F> {
+    pub fn when_held<R, F: Fn(&Refusal) -> R>(self, answer: F) -> LockLayer<K, F> {
         let Self { settings, key, when_held: _ } = self;
         LockLayer { settings, key, when_held: answer }
     }

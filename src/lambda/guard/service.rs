@@ -91,15 +91,14 @@ async fn acquire(settings: &Settings, key: LockKey, context: &Context) -> Result
     if settings.waits {
         return locks.acquire(key).within(&budget).await;
     }
-    let row = locks.row_of(&key);
     match locks.acquire(key).within(&budget).try_once().await? {
         Tried::Granted(lock) => Ok(lock),
-        Tried::Refused(held) => Err(Error::from_held(&row, held)),
+        Tried::Refused(refusal) => Err(Error::refused(vec![refusal], 1)),
     }
 }
 
 fn refused<R, E>(error: Error, when_held: &impl WhenHeld<R>) -> Result<R, LockServiceError<E>> {
-    error.held().and_then(|held| when_held.answer(held)).ok_or(LockServiceError::Lock(error))
+    error.refusal().and_then(|refusal| when_held.answer(refusal)).ok_or(LockServiceError::Lock(error))
 }
 
 impl<S, K, H> fmt::Debug for LockService<S, K, H> {

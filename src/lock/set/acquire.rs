@@ -3,7 +3,7 @@
 use super::LockSet;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::error::{Blocked, Error};
+use crate::engine::error::{Error, Refusal};
 use crate::engine::port::EnginePort;
 use crate::lock::acquire::run;
 use crate::lock::held::{HeldLocks, Hold};
@@ -62,8 +62,8 @@ impl<'a> AcquireAll<'a> {
         self
     }
 
-    /// Sets what an earlier, refused call observed: the [observation](crate::Held::observation) of each
-    /// [blocked](Blocked) lock, with its key exactly as it is named there. See [`observation`](crate::Acquire::observation).
+    /// Sets what an earlier, refused call observed: the [observation](Refusal::observation) of each
+    /// [lock that was held](Error::refusals), with its key exactly as it is named there. See [`observation`](crate::Acquire::observation).
     pub fn observations<K: Into<LockKey>>(mut self, seen: impl IntoIterator<Item = (K, Observation)>) -> Self {
         self.observations = seen.into_iter().map(|(key, seen)| (key.into(), seen)).collect();
         self
@@ -113,10 +113,10 @@ impl<'a> AcquireAll<'a> {
     ///
     /// # Requests, IAM actions and cancel safety
     /// They are those of [`acquire_all`](crate::LockClient::acquire_all), without waiting.
-    pub async fn try_once(self) -> Result<Tried<LockSet, Vec<Blocked>>, Error> {
+    pub async fn try_once(self) -> Result<Tried<LockSet, Vec<Refusal>>, Error> {
         Ok(match self.acquire(false).await? {
             Tried::Granted(set) => Tried::Granted(set),
-            Tried::Refused((blocked, _)) => Tried::Refused(blocked),
+            Tried::Refused((refusals, _)) => Tried::Refused(refusals),
         })
     }
 
@@ -145,13 +145,13 @@ impl<'a> AcquireAll<'a> {
 }
 
 /// What an acquire of several locks got: the set, or the holders of those that are held and how often it looked.
-type TriedOften = Tried<LockSet, (Vec<Blocked>, u32)>;
+type TriedOften = Tried<LockSet, (Vec<Refusal>, u32)>;
 
 /// Returns the set. It is an error if some of the locks are held.
-pub(super) fn or_blocked(tried: TriedOften) -> Result<LockSet, Error> {
+pub(super) fn or_refused(tried: TriedOften) -> Result<LockSet, Error> {
     match tried {
         Tried::Granted(set) => Ok(set),
-        Tried::Refused((blocked, looks)) => Err(Error::from_blocked(blocked, looks)),
+        Tried::Refused((refusals, looks)) => Err(Error::refused(refusals, looks)),
     }
 }
 
@@ -212,9 +212,8 @@ pub(super) async fn acquire(
             .map(|held| Tried::Granted(LockSet { held }))
         }
         Ok(AcquiredAll::Held(blocked)) => {
-            let by = blocked.by.into_iter();
-            let by = by.map(|(index, seen)| Blocked { key: keys[index].clone(), held: seen.into() }).collect();
-            Ok(Tried::Refused((by, blocked.looks)))
+            let refusal = |(index, seen): (usize, _)| Refusal::new(keys[index].clone(), seen);
+            Ok(Tried::Refused((blocked.by.into_iter().map(refusal).collect(), blocked.looks)))
         }
         Err(FailedAcquire { failure, of }) => {
             if failure == Failure::OutcomeUnknown {
@@ -253,7 +252,7 @@ impl<'a> IntoFuture for AcquireAll<'a> {
             check_count(self.keys.len())?;
             // Fails first if it cannot wait, before it checks the other settings.
             self.wait()?;
-            or_blocked(self.acquire(true).await?)
+            or_refused(self.acquire(true).await?)
         })
     }
 }

@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::clock::SharedClock;
 use crate::engine::deadline::{Deadline, WaitEnd, lease_policy};
-use crate::engine::error::{Blocked, Error, ErrorKind};
+use crate::engine::error::{Error, ErrorKind};
 use crate::lock::acquire::{Acquire, run};
 use crate::lock::at_once::{Task, at_once};
 use crate::lock::guard::Lock;
@@ -31,7 +31,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// Returns the errors of [`acquire`](crate::LockClient::acquire), and releases what it had. A refusal names the one lock
-/// that it could not get, see [`Error::blocked`]. Returns `OutOfTime` for a lease that ends before its renewals have their responses,
+/// that it could not get, see [`Error::refusals`]. Returns `OutOfTime` for a lease that ends before its renewals have their responses,
 /// and where its time is over before it has asked for every lock: it does not know who holds those that the error names. Returns
 /// `Unknown`, with that error as its source, where a lock could not be released, for whatever reason. [`Error::may_be_held`] has all
 /// locks that may still be held, and the log says why.
@@ -143,14 +143,13 @@ impl AcquireInOrder<'_> {
                         return self.unless_lost(holds, error).await;
                     }
                 }
-                (Ok(Tried::Refused(held)), Some(error)) if !self.0.wait()?.is_zero() => {
-                    *seen = Some(held.observation);
+                (Ok(Tried::Refused(refusal)), Some(error)) if !self.0.wait()?.is_zero() => {
+                    *seen = Some(refusal.observation);
                     return self.unless_lost(holds, error).await;
                 }
                 // Whatever became of the other locks, it is this one that the call could not get.
-                (Ok(Tried::Refused(held)), _) => {
-                    let error = Error::from_blocked(vec![Blocked { key: key.clone(), held }], 1);
-                    return Err(self.given_back(holds, error).await);
+                (Ok(Tried::Refused(refusal)), _) => {
+                    return Err(self.given_back(holds, Error::refused(vec![refusal], 1)).await);
                 }
                 (Err(error), _) => return Err(self.given_back(holds, error).await),
             }

@@ -1,7 +1,7 @@
 //! Handing over: several locks as data, and how to go on with them.
 
 use super::LockSet;
-use super::acquire::{self, check_count, check_keys, or_blocked, wrong_count};
+use super::acquire::{self, check_count, check_keys, or_refused, wrong_count};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::error::Error;
@@ -219,7 +219,7 @@ impl ReclaimAll<'_> {
             workflow: saved.locks[0].workflow().map(str::to_owned),
             keeps_attributes: true,
         };
-        or_blocked(acquire::acquire(engine, options, terms, false).await?)
+        or_refused(acquire::acquire(engine, options, terms, false).await?)
     }
 }
 

@@ -4,7 +4,7 @@ use crate::asking::Asking;
 use crate::screen;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
-use lambda_lock::{Error, ErrorKind, Held, LockKey};
+use lambda_lock::{Error, ErrorKind, LockKey, Refusal};
 use lambda_lock_protocol::{Fault, Rejection};
 use std::fmt;
 use std::process::ExitCode;
@@ -34,7 +34,7 @@ const SLOW_CREDENTIALS: &str = "See whether the program of a credential_process 
 pub(crate) enum Failure {
     Lock(Box<Error>),
     /// Another holder had the lock for all the time that the command could wait.
-    Held(LockKey, Box<Held>),
+    Held(LockKey, Box<Refusal>),
     /// The lock was lost, or is not the one that was seen.
     Lost(String),
     /// The arguments, or what was read, cannot be used.

@@ -7,7 +7,7 @@ use crate::row::prefix_of_work;
 use crate::run;
 use crate::screen;
 use crate::signals::Signals;
-use lambda_lock::{Error, ErrorKind, Held, Lock, LockClient, Observation, ReleaseOutcome, SavedLock, Tried};
+use lambda_lock::{Error, ErrorKind, Lock, LockClient, Observation, Refusal, ReleaseOutcome, SavedLock, Tried};
 use rustix::process::Signal;
 use serde_json::json;
 use std::io::{Read, Write};
@@ -182,7 +182,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// How long to pause before the next try. It fails when the time is over.
-    fn pause(&mut self, held: Held) -> Result<Duration, Failure> {
+    fn pause(&mut self, held: Refusal) -> Result<Duration, Failure> {
         let until_dead = held.retry_after.max(Duration::from_millis(10));
         let Some(pause) = self.pause_of_try() else {
             return Err(self.failed(Failure::Held(self.how.key.key(), Box::new(held))));

@@ -4,7 +4,7 @@ use super::roles::WORKFLOW;
 use super::{Me, grant_of, refused_or_unknown};
 use crate::ledger::{Call, CallId, CallKind, Ended, Invariant, Reclaims};
 use crate::world::State;
-use lambda_lock::{Error, ErrorKind, Held, Lock, SavedLock, Tried};
+use lambda_lock::{Error, ErrorKind, Lock, Refusal, SavedLock, Tried};
 use lambda_lock_protocol::{Grant, Queueing, Version};
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ impl Me {
             }
             Err(error) => {
                 state.failed(self.id, call, &error);
-                if let Some(held) = error.held() {
+                if let Some(held) = error.refusal() {
                     self.is_somebody_else(&mut state, call, held);
                 }
                 match error.kind() {
@@ -180,7 +180,7 @@ impl Me {
         }
     }
 
-    fn is_somebody_else(&self, state: &mut State, call: CallId, held: &Held) {
+    fn is_somebody_else(&self, state: &mut State, call: CallId, held: &Refusal) {
         state.counts().held += 1;
         state.counts().refused_as_frozen += u64::from(held.freeze_reason.is_some());
         // Nobody reclaims a lock that was released, if it is frozen or left to others in line. Perhaps none of them waits any more:

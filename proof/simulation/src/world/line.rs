@@ -4,7 +4,7 @@ use super::{State, nanos};
 use crate::clocks::{EPOCH, Nanos};
 use crate::ledger::{Call, CallId, Ended, Invariant, ProcessId, Reclaims, Written};
 use crate::table::{Kind, Mark};
-use lambda_lock::Held;
+use lambda_lock::Refusal;
 use std::time::Duration;
 
 const MILLI: Nanos = 1_000_000;
@@ -145,7 +145,7 @@ impl State {
 
     /// Checks the refusal of a free lock: a line that nobody is in refuses nobody for longer than 3.5 s and the difference of the
     /// clocks, or 5.5 s where no wall clock counts.
-    pub(crate) fn left_to_nobody(&mut self, call: CallId, held: &Held, shown: Option<&Mark>) {
+    pub(crate) fn left_to_nobody(&mut self, call: CallId, held: &Refusal, shown: Option<&Mark>) {
         // Who has a ticket leaves the lock to those ahead.
         let has_ticket = self.lines.iter().flat_map(|line| &line.tickets).any(|ticket| ticket.call == call);
         let call = &self.ledger.calls[call];
@@ -193,7 +193,7 @@ impl State {
     }
 
     /// Checks that a call does not report held when it may come.
-    pub(crate) fn is_not_its_turn(&mut self, call: CallId, held: &Held) {
+    pub(crate) fn is_not_its_turn(&mut self, call: CallId, held: &Refusal) {
         let Call { may_come, disturbed, faulted, ref shown, .. } = self.ledger.calls[call];
         if may_come && disturbed.is_none() && !faulted {
             let what = format!("refused as {held:?} in its turn, after {shown:?}");
