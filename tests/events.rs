@@ -231,7 +231,7 @@ async fn a_client_that_is_told_to_reports_its_operations_at_info() {
     assert!(operations().contains(&json!("work")));
 
     let budget = process.budget(millis(3_000));
-    locks.acquire_all(["a", "b"]).within(&budget).run(async |_| too_long().await).await.unwrap_err();
+    locks.acquire_all(["a", "b"]).within(&budget).await.unwrap().run(async |_| too_long().await).await.unwrap_err();
     assert!(operations().contains(&json!("work")));
 }
 

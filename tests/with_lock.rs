@@ -89,6 +89,8 @@ async fn settings_go_before_the_work() {
         .acquire("k")
         .owner("order worker")
         .within(&budget)
+        .await
+        .unwrap()
         .run(async |lock| {
             assert_eq!(lock.owner(), "order worker");
             Ok(())
@@ -96,6 +98,27 @@ async fn settings_go_before_the_work() {
         .await;
 
     answer.unwrap();
+    assert!(table.is_released("k"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_saved_lock_runs_its_work_in_the_next_process_and_is_released_after_it() {
+    let table = Table::new();
+    let first = table.process();
+    let lock = first.locks("first").acquire("k").within(&first.budget(secs(60))).await.unwrap();
+    let (token, saved) = (lock.fencing_token(), lock.save());
+    let next = table.process();
+    let (locks, budget) = (next.locks("next"), next.budget(secs(60)));
+
+    let lock = locks.resume(saved).within(&budget).await.unwrap();
+    let done: Result<u64, Error> = lock
+        .run(async |lock| {
+            assert!(!table.is_released("k"));
+            Ok(lock.fencing_token())
+        })
+        .await;
+
+    assert_eq!(done.unwrap(), token);
     assert!(table.is_released("k"));
 }
 

@@ -111,7 +111,7 @@ impl LockClient {
     /// each poll of the work, the lease is checked against both clocks. Once the lease has ended, the work is dropped
     /// at that point. What the work shares with other code, such as a mutex, stays. Tasks that the work has spawned
     /// continue. Work that blocks its thread is stopped only at its next await. A [checkpoint](Lock::checkpoint)
-    /// extends the lease. [`without_cut`](crate::Acquire::without_cut) lets the work continue after the end of its
+    /// extends the lease. [`run_without_cut`](Lock::run_without_cut) lets the work continue after the end of its
     /// lease.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl LockClient {
         F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
         E: From<Error>,
     {
-        self.acquire(key).within(budget).run(work).await
+        self.acquire(key).within(budget).await?.run(work).await
     }
 
     /// Acquires a lock. Waits for it if another caller holds it.
@@ -294,7 +294,7 @@ impl LockClient {
         F: AsyncFnOnce(&mut LockSet) -> Result<T, E>,
         E: From<Error>,
     {
-        self.acquire_all(keys).within(budget).run(work).await
+        self.acquire_all(keys).within(budget).await?.run(work).await
     }
 
     /// Continues to hold a [saved set](LockSet::save), with the same grants and fencing tokens.
@@ -345,7 +345,7 @@ impl LockClient {
     /// # async fn call(_: Option<usize>) -> Result<(), lambda_lock::Error> { Ok(()) }
     /// # async fn example(locks: &lambda_lock::LockClient, budget: &lambda_lock::Budget) -> Result<(), lambda_lock::Error> {
     /// let gateway = locks.semaphore("gateway", 5);
-    /// gateway.acquire().within(budget).run(async |lock| call(lock.place()).await).await
+    /// gateway.acquire().within(budget).await?.run(async |lock| call(lock.place()).await).await
     /// # }
     /// ```
     ///

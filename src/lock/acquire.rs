@@ -1,7 +1,6 @@
 //! Acquire, try-acquire and reclaim: the options of the caller, and what the result means.
 
 use super::guard::Lock;
-use super::held::Guard;
 use super::terms::{Terms, Tried};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
@@ -34,8 +33,6 @@ pub struct Acquire<'a> {
     observation: Option<Observation>,
     queueing: Queueing,
     reclaimed: Option<SavedLock>,
-    /// Whether the work of `run` ends with its lease.
-    is_cut: bool,
 }
 
 /// A reclaim of a saved lock before it is awaited. Await it to get a [`Lock`]. The owner and the workflow stay those of the grant
@@ -56,7 +53,6 @@ impl<'a> Acquire<'a> {
             observation: None,
             queueing: Queueing::default(),
             reclaimed: None,
-            is_cut: true,
         }
     }
 
@@ -382,25 +378,6 @@ impl<'a> Acquire<'a> {
         self.queueing = Queueing::AtOnce;
         self
     }
-
-    /// Lets the work of [`run`](Acquire::run) continue when its lease has ended, and changes nothing else. Default: the work is
-    /// dropped at that point, because another caller may be granted the lock from then on. Use this for work that renews late
-    /// and whose writes are fenced.
-    pub fn without_cut(mut self) -> Self {
-        self.is_cut = false;
-        self
-    }
-
-    /// Acquires the lock, runs the work and releases the lock, as [`with_lock`](crate::LockClient::with_lock) does,
-    /// with the settings of this request. Errors, requests and cancel safety are those of `with_lock`.
-    pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
-    where
-        F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
-        E: From<Error>,
-    {
-        let is_cut = self.is_cut;
-        run(self.await?, is_cut, work).await
-    }
 }
 
 impl<'a> IntoFuture for Acquire<'a> {
@@ -450,21 +427,6 @@ impl<'a> Reclaim<'a> {
     pub fn attributes<N: Into<String>, V: Into<Attribute>>(self, attributes: impl IntoIterator<Item = (N, V)>) -> Self {
         Self(self.0.attributes(attributes))
     }
-
-    /// Lets the work of `run` continue when its lease has ended, as [`Acquire::without_cut`] does.
-    pub fn without_cut(self) -> Self {
-        Self(self.0.without_cut())
-    }
-
-    /// Reclaims the lock, runs the work and releases the lock, as [`with_lock`](crate::LockClient::with_lock) does.
-    pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
-    where
-        F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
-        E: From<Error>,
-    {
-        let is_cut = self.0.is_cut;
-        run(self.await?, is_cut, work).await
-    }
 }
 
 impl<'a> IntoFuture for Reclaim<'a> {
@@ -480,20 +442,5 @@ impl fmt::Debug for Acquire<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Leaves out the payload, because it is the caller's data and does not belong in logs.
         f.debug_struct("Acquire").field("key", &self.key).field("owner", &self.terms.owner).finish_non_exhaustive()
-    }
-}
-
-/// Runs the work, as long as the locks are ours if it is to be cut, and releases them.
-pub(super) async fn run<G, T, E, F>(mut guard: G, is_cut: bool, work: F) -> Result<T, E>
-where
-    G: Guard,
-    F: AsyncFnOnce(&mut G) -> Result<T, E>,
-    E: From<Error>,
-{
-    let validity = guard.held().validity();
-    let worked = if is_cut { validity.run(work(&mut guard)).await } else { Some(work(&mut guard).await) };
-    match worked {
-        Some(result) => guard.into_held().end_work(result).await,
-        None => Err(guard.into_held().cut_short().await.into()),
     }
 }

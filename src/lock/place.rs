@@ -1,6 +1,6 @@
 //! Places: one of several, each of which is a lock.
 
-use super::acquire::{Acquire, run};
+use super::acquire::Acquire;
 use super::guard::{Lock, Place};
 use super::peek::PeekedLock;
 use super::release::{ReleaseOutcome, ReleaseWorkflow};
@@ -285,16 +285,6 @@ impl<'a> AcquirePlace<'a> {
     pub fn reclaim_own(mut self) -> Self {
         self.request = self.request.reclaim_own();
         self
-    }
-
-    /// Acquires a place, runs the work and releases the place, as [`with_lock`](crate::LockClient::with_lock) does with a
-    /// lock.
-    pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
-    where
-        F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
-        E: From<Error>,
-    {
-        run(self.await?, true, work).await
     }
 }
 

@@ -5,8 +5,10 @@
 //! resumes after a freeze therefore does not continue its work beside the next holder.
 
 use crate::engine::clock::SharedClock;
+use futures_util::future::select_all;
 use lambda_lock_protocol::{Instants, LeaseValidity};
 use std::future::{Future, poll_fn};
+use std::iter;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -37,8 +39,8 @@ pub(crate) enum Standing {
     Over,
 }
 
-/// How long a guard relies on all of its locks, for the code that polls the work.
-#[derive(Debug)]
+/// How long a guard relies on all of its locks, for the code that polls the work and for each watch.
+#[derive(Clone, Debug)]
 pub(crate) struct Validity {
     first: SharedValidity,
     others: Vec<SharedValidity>,
@@ -58,6 +60,20 @@ impl Validity {
         let now = self.clock().now();
         let others = self.others.iter().map(|validity| validity.remaining_at(now));
         others.fold(self.first.remaining_at(now), Duration::min)
+    }
+
+    /// Whether a response showed that one of the locks is lost.
+    pub(super) fn is_lost(&self) -> bool {
+        self.all().any(|validity| validity.standing() == Standing::Lost)
+    }
+
+    /// Completes when no more than this time is left of one of the leases.
+    pub(super) async fn left_at_most(&self, rest: Duration) {
+        select_all(self.all().map(|validity| Box::pin(validity.left_at_most(rest)))).await;
+    }
+
+    fn all(&self) -> impl Iterator<Item = &SharedValidity> {
+        iter::once(&self.first).chain(&self.others)
     }
 
     /// Polls the work if the locks are ours. Returns `None` if they are not.
@@ -134,7 +150,7 @@ impl SharedValidity {
     }
 
     /// Completes when no more than this time is left.
-    pub(crate) async fn left_at_most(&self, rest: Duration) {
+    async fn left_at_most(&self, rest: Duration) {
         loop {
             // Made before the first look, so that it misses no change after that.
             let mut changed = pin!(self.0.changed.notified());

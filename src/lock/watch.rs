@@ -1,9 +1,10 @@
-//! A watch: what the guard knows about its lock, for code that does not have the guard.
+//! A watch: what the guard knows about its locks, for code that does not have the guard.
 
-use super::validity::{SharedValidity, Standing};
+use super::validity::Validity;
 use std::time::Duration;
 
-/// Tells other code how long a held lock is ours, made by [`Lock::watch`](crate::Lock::watch).
+/// Tells other code how long a held lock is ours, or all locks of a set, made by [`Lock::watch`](crate::Lock::watch) or
+/// [`LockSet::watch`](crate::LockSet::watch).
 ///
 /// The guard is lent to the work or to [`keep_alive`](crate::Lock::keep_alive), so other code cannot ask it. A watch
 /// shares what the guard knows: renewals through the guard, the end of the lease by both clocks, a loss, and the end of
@@ -36,13 +37,12 @@ use std::time::Duration;
 /// released or saved, the watch says at once that nothing is left.
 #[derive(Clone, Debug)]
 pub struct LockWatch {
-    validity: SharedValidity,
-    fencing_token: u64,
+    validity: Validity,
 }
 
 impl LockWatch {
-    pub(super) fn new(validity: SharedValidity, fencing_token: u64) -> Self {
-        Self { validity, fencing_token }
+    pub(super) fn new(validity: Validity) -> Self {
+        Self { validity }
     }
 
     /// Returns what [`Lock::remaining`](crate::Lock::remaining) would return. Zero after the lock was released or
@@ -51,15 +51,10 @@ impl LockWatch {
         self.validity.remaining()
     }
 
-    /// The [fencing token](crate::Lock::fencing_token) of the grant. Renewals do not change it.
-    pub fn fencing_token(&self) -> u64 {
-        self.fencing_token
-    }
-
-    /// Whether a request of the guard found that another grant has the lock, or that it was released elsewhere. A lease
+    /// Whether a request of the guard found that another grant has the lock, or one of them, or that it was released elsewhere. A lease
     /// that has only ended is not lost: the next renewal shows whether it is.
     pub fn is_lost(&self) -> bool {
-        self.validity.standing() == Standing::Lost
+        self.validity.is_lost()
     }
 
     /// Completes when no more than this time of the lease is left, and also when the lock is not ours any more. A
@@ -75,7 +70,7 @@ impl LockWatch {
     /// # async fn step(_: u64) {}
     /// # async fn example(lock: &mut Lock) -> Result<(), Error> {
     /// let watch = lock.watch();
-    /// let work = step(watch.fencing_token());
+    /// let work = step(lock.fencing_token());
     /// tokio::pin!(work);
     /// loop {
     ///     tokio::select! {

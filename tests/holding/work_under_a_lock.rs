@@ -18,6 +18,8 @@ async fn work_under_a_lock_is_dropped_when_its_lease_ends_and_the_lock_is_releas
         .acquire("k")
         .lease(SHORT_LEASE)
         .within(&budget)
+        .await
+        .unwrap()
         .run(async |_| {
             polled.clone().work().await;
             Ok(())
@@ -41,6 +43,8 @@ async fn work_under_a_lock_may_run_as_long_as_it_renews_in_time() {
         .acquire("k")
         .lease(SHORT_LEASE)
         .within(&budget)
+        .await
+        .unwrap()
         .run(async |lock| {
             for _ in 0..10 {
                 sleep(millis(1_500)).await;
@@ -66,6 +70,8 @@ async fn work_under_a_lock_is_not_polled_by_a_thawed_process_whose_lease_has_end
         .acquire("k")
         .lease(SHORT_LEASE)
         .within(&budget)
+        .await
+        .unwrap()
         .run(async |_| {
             process.clock.jump_wall(60_000);
             thawed = Some(Instant::now());
@@ -85,9 +91,9 @@ async fn work_without_cut_continues_after_the_end_of_the_lease() {
     let process = table.process();
     let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
 
-    let work = locks.acquire("k").lease(SHORT_LEASE).within(&budget).without_cut();
-    let answer: Result<bool, Error> = work
-        .run(async |lock| {
+    let lock = locks.acquire("k").lease(SHORT_LEASE).within(&budget).await.unwrap();
+    let answer: Result<bool, Error> = lock
+        .run_without_cut(async |lock| {
             sleep(secs(10)).await;
             let expired = lock.remaining().is_zero();
             lock.checkpoint().await?;
@@ -154,6 +160,8 @@ async fn work_that_ignores_the_loss_of_its_lock_is_not_polled() {
         .acquire("k")
         .lease(SHORT_LEASE)
         .within(&budget)
+        .await
+        .unwrap()
         .run(async |lock| {
             let stolen = locks.reclaim(lock.to_saved()).lease(secs(30)).await?;
             assert!(lock.checkpoint().await.unwrap_err().is_lost());
@@ -193,7 +201,7 @@ async fn idle_work_that_has_renewed_is_dropped_when_its_new_lease_ends() {
     let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
     let started = Instant::now();
 
-    let run = locks.acquire("k").lease(SHORT_LEASE).within(&budget).run(async |lock| {
+    let run = locks.acquire("k").lease(SHORT_LEASE).within(&budget).await.unwrap().run(async |lock| {
         sleep(secs(1)).await;
         lock.checkpoint().await?;
         std::future::pending().await

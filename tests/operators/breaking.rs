@@ -73,7 +73,7 @@ async fn work_whose_lock_was_broken_has_lost_it_also_where_its_release_had_no_re
         let (holder, client) = (table.process(), table.process().locks("operator"));
         let holders = holder.locks("holder");
         let budget = Budget::lasting(LEASE);
-        let work = holders.acquire("k").lease(LEASE).within(&budget).run(async |_| {
+        let work = holders.acquire("k").lease(LEASE).within(&budget).await.unwrap().run(async |_| {
             client.operator().break_lock("k", &peeked(&client, "k").await, "its host is gone").await?;
             holder.next(fault);
             Ok::<_, Error>(())

@@ -59,8 +59,12 @@ async fn the_place_that_was_given_back_last_is_tried_first() {
         assert_eq!(lock.place().unwrap(), place);
         lock.release().await.unwrap();
     }
-    let worked =
-        gateway.acquire().within(&process.budget(secs(9))).run(async |lock| Ok::<_, Error>(lock.place().unwrap()));
+    let worked = gateway
+        .acquire()
+        .within(&process.budget(secs(9)))
+        .await
+        .unwrap()
+        .run(async |lock| Ok::<_, Error>(lock.place().unwrap()));
     assert_eq!(worked.await.unwrap(), place);
     assert!(table.is_released(&format!("gateway/{place}")));
     let lock = granted(gateway.acquire().lease(LEASE).try_once()).await;

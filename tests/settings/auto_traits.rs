@@ -91,7 +91,7 @@ const _: fn(LockClient, &mut Lock, Budget) = |locks, lock, budget| {
     send(locks.operator().create_table());
     send(locks.operator().peek("k"));
     send(locks.with_lock("k", &budget, async |_| Ok::<_, Error>(())));
-    send(locks.acquire("k").run(async |_| Ok::<_, Error>(())));
+    send(async { locks.acquire("k").await?.run(async |_| Ok::<_, Error>(())).await });
     send(lock.checkpoint());
     send(lock.keep_alive(std::future::ready(())));
     send(lock.resolve_commit());

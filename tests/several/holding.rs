@@ -2,9 +2,9 @@
 
 use crate::{BELIEVED, acquired, operations, released};
 use lambda_lock::{Error, ErrorKind, LockClient, LockSet, ReleaseAllOutcome, SavedLockSet};
-use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, counted, granted, millis, secs};
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, counted, ends_within, granted, millis, secs};
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// Somebody takes this lock over, after its lease has ended.
 async fn taken(table: &Table, key: &str) {
@@ -19,7 +19,7 @@ async fn a_checkpoint_renews_each_lock_at_once() {
     let mut set = acquired(&process.locks("me"), ["a", "b", "c"]).await;
     operations(&process);
     sleep(secs(15)).await;
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
 
     set.checkpoint().await.unwrap();
 
@@ -84,6 +84,56 @@ async fn all_lost_locks_are_named() {
     let error = set.checkpoint().await.unwrap_err();
     assert!(error.to_string().contains("the locks a and c are no longer ours"), "{error}");
     assert!(table.is_released("b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_a_set_wakes_for_the_first_of_its_leases_that_ends() {
+    for (first, second) in [(Fault::BlackHole, Fault::None), (Fault::None, Fault::BlackHole)] {
+        let table = Table::new();
+        let process = table.process();
+        let started = Instant::now();
+        let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+        let watch = set.watch();
+        sleep(secs(15)).await;
+        process.next([first, second, Fault::BlackHole, Fault::BlackHole, Fault::BlackHole]);
+        set.checkpoint().await.unwrap_err();
+        process.clear();
+        assert_eq!(watch.remaining(), set.remaining());
+
+        let near = async {
+            ends_within(secs(60), watch.nearing_end(secs(1))).await;
+            Instant::now()
+        };
+        let end = async {
+            ends_within(secs(60), watch.ended()).await;
+            Instant::now()
+        };
+        assert_eq!(tokio::join!(near, end), (started + BELIEVED - secs(1), started + BELIEVED));
+        assert!(!watch.is_lost(), "ended is not lost");
+
+        // A renewal of both is seen by the watch that there was before.
+        set.checkpoint().await.unwrap();
+        assert_eq!(watch.remaining(), BELIEVED - ROUND_TRIP);
+        set.release().await.unwrap();
+        assert_eq!(watch.remaining(), Duration::ZERO);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_a_set_says_that_one_of_its_locks_is_lost() {
+    for gone in ["a", "b", "c"] {
+        let table = Table::new();
+        let mut set = acquired(&table.process().locks("me"), ["a", "b", "c"]).await;
+        let watch = set.watch();
+        table.delete(gone);
+
+        set.checkpoint().await.unwrap_err();
+
+        assert!(watch.is_lost(), "{gone}");
+        assert_eq!(watch.remaining(), Duration::ZERO);
+        ends_within(millis(1), watch.nearing_end(secs(1))).await;
+        ends_within(millis(1), watch.ended()).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,9 +210,11 @@ async fn with_locks_stops_work_whose_lease_ends_and_says_what_became_of_the_lock
     let process = table.process();
     let locks = process.locks("me");
     let work = locks.acquire_all(["a", "b"]).lease(secs(5)).within(&process.budget(secs(30)));
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
 
     let error = work
+        .await
+        .unwrap()
         .run(async |_| {
             sleep(secs(20)).await;
             Ok::<_, Error>(())
@@ -181,8 +233,8 @@ async fn work_is_stopped_when_the_first_of_the_leases_ends() {
     let process = table.process();
     let locks = process.locks("me");
     let work = locks.acquire_all(["a", "b"]).lease(secs(10)).within(&process.budget(secs(60)));
-    let began = tokio::time::Instant::now();
-    let worked = work.run(async |set| {
+    let began = Instant::now();
+    let worked = work.await.unwrap().run(async |set| {
         sleep(secs(6)).await;
         // One of the two renewals never arrives.
         process.next([Fault::None, Fault::BlackHole, Fault::BlackHole, Fault::BlackHole, Fault::BlackHole]);

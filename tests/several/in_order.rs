@@ -110,6 +110,8 @@ async fn callers_in_order_do_not_block_each_other_for_ever() {
         for _ in 0..10 {
             let acquire = locks.acquire_all(keys).within(&budget(&process, secs(600))).in_order();
             let done: Result<(), Error> = acquire
+                .await
+                .unwrap()
                 .run(async |_| {
                     sleep(millis(20)).await;
                     Ok(())

@@ -185,6 +185,8 @@ async fn whatever_ends_a_guard_names_the_locks_that_it_could_not_give_back() {
                 let budget = process.budget(secs(60));
                 let acquire = locks.acquire_all(["a", "b", "c"]).lease(LEASE).within(&budget).in_order();
                 let done: Result<(), Error> = acquire
+                    .await
+                    .unwrap()
                     .run(async |set| {
                         if what == "run after lost" {
                             is_taken(&table, "b").await;

@@ -1,7 +1,7 @@
 //! Locks in order: what the call has is proven to be its own while it waits, and before anybody works with it.
 
 use crate::{blocked, held_by_another, operations, released};
-use lambda_lock::{Error, Lock, LockClient, ReleaseOutcome};
+use lambda_lock::{Error, Lock, LockClient, LockSet, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, Process, Table, case, ends_within, granted, millis, secs};
 use std::cell::Cell;
 use std::time::Duration;
@@ -42,10 +42,13 @@ async fn no_work_begins_with_a_lock_that_an_operator_freed_minutes_ago() {
             let acquire = lease.into_iter().fold(acquire, |acquire, lease| acquire.lease(lease)).in_order();
             let thief_works = Cell::new(false);
             let (worked, token) = tokio::join!(
-                acquire.run(async |set| {
-                    assert!(!thief_works.get(), "two work with a at once");
-                    Ok::<_, Error>(set.fencing_token_of("a").unwrap())
-                }),
+                async {
+                    let work = async |set: &mut LockSet| {
+                        assert!(!thief_works.get(), "two work with a at once");
+                        Ok::<_, Error>(set.fencing_token_of("a").unwrap())
+                    };
+                    acquire.await?.run(work).await
+                },
                 async {
                     sleep(secs(10)).await;
                     if is_break {
@@ -124,12 +127,13 @@ async fn keep_alive_counts_the_third_from_the_last_renewal() {
     let locks = process.locks("me");
     let began = Instant::now();
     let acquire = locks.acquire_all(["a", "b"]).within(&process.budget(secs(900))).in_order();
-    let (worked, ()) = tokio::join!(acquire.run(async |set| set.keep_alive(sleep(secs(500))).await), async {
-        sleep(secs(10)).await;
-        broken(&table.process().locks("operator"), "a").await;
-        sleep(secs(240)).await;
-        other.release().await.unwrap();
-    });
+    let (worked, ()) =
+        tokio::join!(async { acquire.await?.run(async |set| set.keep_alive(sleep(secs(500))).await).await }, async {
+            sleep(secs(10)).await;
+            broken(&table.process().locks("operator"), "a").await;
+            sleep(secs(240)).await;
+            other.release().await.unwrap();
+        });
     let error = worked.unwrap_err();
     assert!(error.is_lost() && began.elapsed() < secs(310), "{error} after {:?}", began.elapsed());
     assert_eq!(released(&table, &["a", "b"]), [true; 2]);

@@ -5,7 +5,6 @@ use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::error::{Error, Refusal};
 use crate::engine::port::EnginePort;
-use crate::lock::acquire::run;
 use crate::lock::held::{HeldLocks, Hold};
 use crate::lock::terms::{Terms, Tried};
 use lambda_lock_protocol::{
@@ -118,16 +117,6 @@ impl<'a> AcquireAll<'a> {
             Tried::Granted(set) => Tried::Granted(set),
             Tried::Refused((refusals, _)) => Tried::Refused(refusals),
         })
-    }
-
-    /// Acquires the locks, runs the work and releases the locks, as [`with_locks`](crate::LockClient::with_locks) does,
-    /// with the settings of this request.
-    pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
-    where
-        F: AsyncFnOnce(&mut LockSet) -> Result<T, E>,
-        E: From<Error>,
-    {
-        run(self.await?, true, work).await
     }
 
     async fn acquire(self, waits: bool) -> Result<TriedOften, Error> {

@@ -11,7 +11,7 @@ use crate::engine::budget::Budget;
 use crate::engine::clock::SharedClock;
 use crate::engine::deadline::{Deadline, WaitEnd, lease_policy};
 use crate::engine::error::{Error, ErrorKind};
-use crate::lock::acquire::{Acquire, run};
+use crate::lock::acquire::Acquire;
 use crate::lock::at_once::{Task, at_once};
 use crate::lock::guard::Lock;
 use crate::lock::held::{HeldLocks, Hold};
@@ -95,15 +95,6 @@ impl<'a> AcquireAll<'a> {
 }
 
 impl AcquireInOrder<'_> {
-    /// Acquires the locks, runs the work and releases the locks, as [`with_locks`](crate::LockClient::with_locks) does.
-    pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
-    where
-        F: AsyncFnOnce(&mut LockSet) -> Result<T, E>,
-        E: From<Error>,
-    {
-        run(self.await?, true, work).await
-    }
-
     async fn acquire(mut self) -> Result<LockSet, Error> {
         self.0.wait()?;
         let owner = self.0.checked_owner()?;

@@ -7,7 +7,8 @@ pub(crate) mod resume;
 
 use super::commit::CommitOutcome;
 use super::guard::Lock;
-use super::held::{Guard, HeldLocks, Hold};
+use super::held::{Guard, HeldLocks, Hold, run};
+use super::watch::LockWatch;
 use crate::engine::error::Error;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock_protocol::{DataChange, LockKey, from_epoch_millis};
@@ -183,6 +184,23 @@ impl LockSet {
     /// It is cancel safe: call it again.
     pub async fn resolve_commit(&mut self) -> Result<CommitOutcome, Error> {
         self.held.resolve_commit().await
+    }
+
+    /// Returns a handle that tells other code how long all of these locks are ours, as [`Lock::watch`] does. Sends no request.
+    pub fn watch(&self) -> LockWatch {
+        LockWatch::new(self.held.validity())
+    }
+
+    /// Runs the work and releases the locks, as [`Lock::run`] does. Errors and cancel safety are the same.
+    ///
+    /// # Requests and IAM actions
+    /// Those of a [release](LockSet::release).
+    pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
+    where
+        F: AsyncFnOnce(&mut LockSet) -> Result<T, E>,
+        E: From<Error>,
+    {
+        run(self, true, work).await
     }
 
     /// Makes single locks of the set. From here on each is on its own. Sends no request.

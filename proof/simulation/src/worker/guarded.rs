@@ -134,7 +134,9 @@ impl Me {
         let answer = if whole {
             self.perhaps(self.locks.with_lock(self.lock_key(key), &budget, work)).await
         } else {
-            self.perhaps(self.locks.acquire(self.lock_key(key)).within(&budget).lease(lease).run(work)).await
+            let run =
+                async { self.locks.acquire(self.lock_key(key)).within(&budget).lease(lease).await?.run(work).await };
+            self.perhaps(run).await
         };
         if !*begun.lock().unwrap() {
             let failed = answer.map(|answer| Err(answer.err().and_then(|Failed(error)| error)));

@@ -93,9 +93,9 @@ async fn handler(event: LambdaEvent<Work>, deps: &Deps) -> Result<Value, Failure
         acquire = acquire.lease(Duration::from_millis(millis));
     }
     let mut answer = if work.without_cut {
-        acquire.without_cut().run(async |lock| work.run(lock, deps).await).await?
+        acquire.await?.run_without_cut(async |lock| work.run(lock, deps).await).await?
     } else {
-        acquire.run(async |lock| work.run(lock, deps).await).await?
+        acquire.await?.run(async |lock| work.run(lock, deps).await).await?
     };
     answer["deadlineAt"] = event.context.deadline.into();
     Ok(answer)
