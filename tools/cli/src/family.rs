@@ -13,7 +13,7 @@
 //! Where `/proc` cannot be read for now, nobody is known to be gone.
 
 use crate::asking::Asking;
-use crate::proc::{Process, listed, listed_children, own_group};
+use crate::proc::{Process, environment, listed, listed_children, own_group};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpgrp, getpid, kill_process, kill_process_group, waitid, waitpid,
@@ -24,6 +24,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::panic;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,10 @@ const REAPED_EVERY: Duration = Duration::from_millis(10);
 
 /// Waits for a child that has ended, and leaves it to whoever waits for it.
 const LEFT: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOWAIT);
+
+/// Held by whoever asks for the end of children, so that nobody reads their lists meanwhile: a list that becomes shorter while it
+/// is read may leave out a child that lives.
+static REAPING: Mutex<()> = Mutex::new(());
 
 /// The variable that tells to which runs a process belongs: the outermost first.
 const RUNS: &str = "LAMBDA_LOCK_RUNS";
@@ -109,7 +114,7 @@ impl Mark {
 
     /// The marks in the environment of a process. Not known of another user's, nor without an environment.
     fn all_of(pid: Pid) -> Option<Vec<Self>> {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).ok().filter(|read| !read.is_empty())?;
+        let environment = environment(pid).ok().filter(|read| !read.is_empty())?;
         let mut variables = environment.split(|byte| *byte == 0);
         let marks = variables.find_map(|variable| variable.strip_prefix(RUNS.as_bytes())?.strip_prefix(b"="));
         let marks = String::from_utf8_lossy(marks.unwrap_or_default()).into_owned();
@@ -168,6 +173,10 @@ pub(crate) fn kill_children_but(children: &HashSet<Pid>) {
     }
 }
 
+fn reaping() -> MutexGuard<'static, ()> {
+    REAPING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Asks for the end of those that are adopted, and end from now on. In a thread of its own: a command may leave thousands a second,
 /// and its lease ends meanwhile. Where no thread can be had, they stay until this process ends.
 pub(crate) fn reap_adopted(command: Pid) {
@@ -185,7 +194,7 @@ pub(crate) fn reap_adopted(command: Pid) {
 /// Not the command's end, nor that of a program for the credentials: somebody waits for them. Nothing tells such a program from an
 /// adopted child, so all are left alone for a while when one may run. Notes since when a child is known to have ended.
 fn reap_ended(command: Pid, reserve: &Reserve, ended: &mut HashMap<(Pid, u64), Instant>) {
-    let _lent = reserve.lend();
+    let (_reaping, _lent) = (reaping(), reserve.lend());
     // Of all processes it would take so long that they became ever more.
     let Ok(listed) = listed_children().map_or_else(listed, Ok) else { return };
     // Who asks has begun before its program was listed.
@@ -258,6 +267,7 @@ impl Family {
     /// Whether nobody is left. What ends as soon as it has started another is seen by no look at all processes, but it is a child
     /// of this one when its parent has ended.
     pub(crate) fn is_gone(&self) -> bool {
+        let _not_reaping = reaping();
         matches!(waitid(WaitId::All, LEFT | WaitIdOptions::NOHANG), Err(Errno::CHILD))
             || self.living().is_ok_and(|living| living.is_empty()) && self.adopted().is_empty()
     }

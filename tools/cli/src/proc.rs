@@ -5,11 +5,13 @@
 use rustix::io::Errno;
 use rustix::process::{Pid, getpid};
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// How often is looked again at who lost his parent while `/proc` was read. Of another user's parent nothing is seen where `/proc`
-/// hides it.
+/// How often is looked again at who lost his parent while `/proc` was read, or was left by a child meanwhile. Of another user's
+/// parent nothing is seen where `/proc` hides it.
 const LOOKS_AGAIN: usize = 2;
 
 pub(crate) struct Process {
@@ -28,12 +30,33 @@ pub(crate) fn own_group() -> i32 {
 
 /// The children of this process. None where Linux was built without their lists.
 pub(crate) fn listed_children() -> Option<HashMap<Pid, Process>> {
+    with_next(named_children, |pid| process_of(&pid.to_string()))
+}
+
+/// The children of this process, by their numbers.
+fn named_children() -> Option<Vec<Pid>> {
     let threads = if is_proc_own() { std::fs::read_dir("/proc/self/task").ok() } else { None };
     let lists = threads.into_iter().flatten().flatten();
     let lists: Vec<_> = lists.filter_map(|thread| text(thread.path().join("children")).ok()).collect();
     let children = lists.iter().flat_map(|list| list.split_whitespace()).filter_map(pid_of);
-    let listed = children.filter_map(|pid| Some((pid, process_of(&pid.to_string())?)));
-    if lists.is_empty() { None } else { Some(listed.collect()) }
+    if lists.is_empty() { None } else { Some(children.collect()) }
+}
+
+/// Names them again once they were looked at: whoever has ended meanwhile may have left another, which was no child before.
+fn with_next(
+    named: impl Fn() -> Option<Vec<Pid>>,
+    look: impl Fn(Pid) -> Option<Process>,
+) -> Option<HashMap<Pid, Process>> {
+    let mut looked_at = HashMap::new();
+    for _ in 0..=LOOKS_AGAIN {
+        let mut next = named()?;
+        next.retain(|pid| !looked_at.contains_key(pid));
+        if next.is_empty() {
+            break;
+        }
+        looked_at.extend(next.into_iter().map(|pid| (pid, look(pid))));
+    }
+    Some(looked_at.into_iter().filter_map(|(pid, process)| Some((pid, process?))).collect())
 }
 
 /// Whether `/proc` lists this process by its number. It may be that of another namespace, with other numbers.
@@ -105,6 +128,20 @@ fn read(stat: &str) -> Option<Process> {
     Some(Process { parent: number(1)?, group: number(2)?, begun: fields.get(19)?.parse().ok()?, has_ended })
 }
 
+/// The environment of a process, by one read: a process that runs another program between two reads would be known in part.
+pub(crate) fn environment(pid: Pid) -> io::Result<Vec<u8>> {
+    let file = File::open(format!("/proc/{pid}/environ"))?;
+    let mut environment = vec![0; 1 << 14];
+    loop {
+        let length = file.read_at(&mut environment, 0)?;
+        if length < environment.len() {
+            environment.truncate(length);
+            return Ok(environment);
+        }
+        environment.resize(2 * length, 0);
+    }
+}
+
 /// A file of `/proc`.
 pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&std::fs::read(path)?).into_owned())
@@ -113,9 +150,44 @@ pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::{Cell, RefCell};
 
     fn process(pid: i32, parent: i32) -> (Pid, Process) {
         (Pid::from_raw(pid).unwrap(), Process { parent, group: pid, begun: 0, has_ended: false })
+    }
+
+    #[test]
+    fn a_long_environment_is_read_in_whole() {
+        for length in [0, 1 << 14, 100_000] {
+            let mut sleep = std::process::Command::new("sleep");
+            let mut child = sleep.arg("100").env_clear().env("A", "x".repeat(length)).env("Z", "last").spawn().unwrap();
+            let read = environment(Pid::from_raw(child.id().cast_signed()).unwrap()).unwrap();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert_eq!(String::from_utf8(read).unwrap(), format!("A={}\0Z=last\0", "x".repeat(length)));
+        }
+    }
+
+    #[test]
+    fn who_was_left_by_a_child_that_ended_before_it_was_looked_at_is_found_too() {
+        let pid = |pid| Pid::from_raw(pid).unwrap();
+        let ended = |pid| Some(Process { has_ended: true, ..process(pid, 1).1 });
+        // Each look finds that the last one has ended, and 9 lives.
+        let names = RefCell::new([&[7][..], &[7, 8], &[7, 8, 9]].into_iter());
+        let named = || Some(names.borrow_mut().next()?.iter().map(|number| pid(*number)).collect());
+        let look = |one: Pid| if one == pid(9) { Some(process(9, 1).1) } else { ended(one.as_raw_pid()) };
+        let found = with_next(named, look).unwrap();
+        assert_eq!(found.len(), 3);
+        assert!(found[&pid(8)].has_ended && !found[&pid(9)].has_ended);
+        // Nobody new: one look more shows it, and a number that has gone is asked for once.
+        let asked = Cell::new(0);
+        let gone = |_| {
+            asked.set(asked.get() + 1);
+            None
+        };
+        assert!(with_next(|| Some(vec![pid(7)]), gone).unwrap().is_empty());
+        assert_eq!(asked.get(), 1);
+        assert!(with_next(|| None, |_| None).is_none());
     }
 
     #[test]
