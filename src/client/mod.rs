@@ -215,7 +215,7 @@ impl LockClient {
 
     /// Releases a saved lock without renewing it first.
     ///
-    /// The call is safe to repeat. See [`ReleaseRequest`](crate::ReleaseRequest) for errors, requests and cancel safety.
+    /// The call is safe to repeat. See [`Release`] for errors, requests and cancel safety.
     pub fn release(&self, saved: SavedLock) -> Release {
         Release::of_saved(&self.engine, saved)
     }
@@ -226,7 +226,7 @@ impl LockClient {
     /// Functions of the workflow that still run are not notified: only fencing stops them. A workflow that was started
     /// again under its old name may hold the lock again: see [`sparing_owners`](ReleaseWorkflow::sparing_owners).
     ///
-    /// See [`ReleaseRequest`](crate::ReleaseRequest) for errors and cancel safety. The call sends one consistent read (`dynamodb:GetItem`), then one
+    /// See [`Release`] for errors and cancel safety. The call sends one consistent read (`dynamodb:GetItem`), then one
     /// write if the lock is held (`dynamodb:UpdateItem`).
     pub fn release_workflow(&self, key: impl Into<LockKey>, workflow: impl Into<String>) -> ReleaseWorkflow {
         ReleaseWorkflow::of_workflow(&self.engine, self.row_of(key), workflow.into())

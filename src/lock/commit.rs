@@ -40,25 +40,24 @@ pub(crate) fn fence(engine: &Engine, holding: &Holding) -> Result<TransactWriteI
         .map_err(|error| Error::unbuildable(&error))
 }
 
-/// A commit before it is awaited. See [`Lock::commit`] for errors, requests and cancel safety.
-pub type Commit<'a> = CommitRequest<&'a mut Lock>;
-
-/// A commit and release before it is awaited. See [`Lock::commit_and_release`] for errors, requests
-/// and cancel safety.
-pub type CommitAndRelease = CommitRequest<Lock>;
-
-/// A [`Commit`], which borrows the lock, or a [`CommitAndRelease`], which takes it. See [`Lock::commit`] and
-/// [`Lock::commit_and_release`] for errors, requests and cancel safety.
+/// A commit before it is awaited, which keeps the lock or releases it. See [`Lock::commit`] and [`Lock::commit_and_release`]
+/// for errors, requests and cancel safety.
 #[must_use = "a commit does nothing until it is awaited"]
-pub struct CommitRequest<L> {
-    lock: L,
+pub struct Commit<'a> {
+    guard: CommitGuard<'a>,
     writes: Vec<TransactWriteItem>,
     data: DataChange,
 }
 
-impl<L> CommitRequest<L> {
-    fn new(lock: L, writes: impl IntoIterator<Item = TransactWriteItem>) -> Self {
-        Self { lock, writes: writes.into_iter().collect(), data: DataChange::Keep }
+/// The lock of a commit.
+enum CommitGuard<'a> {
+    Kept(&'a mut Lock),
+    Released(Lock),
+}
+
+impl<'a> Commit<'a> {
+    fn new(guard: CommitGuard<'a>, writes: impl IntoIterator<Item = TransactWriteItem>) -> Self {
+        Self { guard, writes: writes.into_iter().collect(), data: DataChange::Keep }
     }
 
     /// Replaces the payload in the lock's row in the same transaction, for example by the progress that the writes
@@ -239,35 +238,33 @@ async fn settle_with(held: &mut HeldLocks, outcome: StoredOutcome, writes: &[Tra
     settled.await
 }
 
-impl<'a> IntoFuture for CommitRequest<&'a mut Lock> {
+impl<'a> IntoFuture for Commit<'a> {
     type Output = Result<(), Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.lock.held.commit(&self.writes, self.data).await })
-    }
-}
-
-impl IntoFuture for CommitRequest<Lock> {
-    type Output = Result<(), Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Lock { held, place } = self.lock;
-            let engine = held.engine.clone();
-            held.commit_and_release(&self.writes, self.data).await?;
-            place.iter().for_each(|place| place.given_back(&engine));
-            Ok(())
+            match self.guard {
+                CommitGuard::Kept(lock) => lock.held.commit(&self.writes, self.data).await,
+                CommitGuard::Released(Lock { held, place }) => {
+                    let engine = held.engine.clone();
+                    held.commit_and_release(&self.writes, self.data).await?;
+                    place.iter().for_each(|place| place.given_back(&engine));
+                    Ok(())
+                }
+            }
         })
     }
 }
 
-impl<L: fmt::Debug> fmt::Debug for CommitRequest<L> {
+impl fmt::Debug for Commit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lock = match &self.guard {
+            CommitGuard::Kept(lock) => &**lock,
+            CommitGuard::Released(lock) => lock,
+        };
         // Leaves out the writes, because they are the caller's data and do not belong in logs.
-        let (lock, writes) = (&self.lock, self.writes.len());
-        f.debug_struct("CommitRequest").field("lock", lock).field("writes", &writes).finish_non_exhaustive()
+        f.debug_struct("Commit").field("lock", lock).field("writes", &self.writes.len()).finish_non_exhaustive()
     }
 }
 
@@ -345,7 +342,7 @@ impl Lock {
     /// If the future is dropped, everything may have been applied, or nothing. [`resolve_commit`](Lock::resolve_commit)
     /// finds out which.
     pub fn commit(&mut self, writes: impl IntoIterator<Item = TransactWriteItem>) -> Commit<'_> {
-        Commit::new(self, writes)
+        Commit::new(CommitGuard::Kept(self), writes)
     }
 
     /// Applies your writes and releases the lock in one transaction. Everything is applied while the lock is ours, or
@@ -370,8 +367,8 @@ impl Lock {
     ///
     /// # Cancel safety
     /// If the future is dropped, everything may have been applied, or nothing. The lease frees the lock.
-    pub fn commit_and_release(self, writes: impl IntoIterator<Item = TransactWriteItem>) -> CommitAndRelease {
-        CommitAndRelease::new(self, writes)
+    pub fn commit_and_release(self, writes: impl IntoIterator<Item = TransactWriteItem>) -> Commit<'static> {
+        Commit::new(CommitGuard::Released(self), writes)
     }
 
     /// Finds out whether the last [`commit`](Lock::commit) was applied, if its response was lost.

@@ -16,7 +16,6 @@ use lambda_lock_protocol::{
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};
-use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -248,24 +247,7 @@ impl Sleeper {
     }
 }
 
-/// A release of a lock that is held or saved. Await it to get a [`ReleaseOutcome`]. See [`ReleaseRequest`] for errors,
-/// requests and cancel safety.
-pub type Release = ReleaseRequest<ForHolder>;
-
-/// A release for a workflow. Await it to get a [`ReleaseOutcome`]. See
-/// [`LockClient::release_workflow`](crate::LockClient::release_workflow) for requests, and [`ReleaseRequest`] for errors
-/// and cancel safety.
-pub type ReleaseWorkflow = ReleaseRequest<ForWorkflow>;
-
-/// Marks a release of a lock that is held or saved.
-#[derive(Debug)]
-pub enum ForHolder {}
-
-/// Marks a release for a workflow.
-#[derive(Debug)]
-pub enum ForWorkflow {}
-
-/// A [`Release`] or a [`ReleaseWorkflow`] before it is awaited.
+/// A release of a lock that is held or saved, before it is awaited. Await it to get a [`ReleaseOutcome`].
 ///
 /// # Errors
 /// Returns [`Unknown`](crate::ErrorKind::Unknown): the lock is free at the latest when its lease ends. Returns
@@ -274,20 +256,24 @@ pub enum ForWorkflow {}
 /// # Requests and IAM actions
 /// It sends one write: `dynamodb:UpdateItem`. It sends a second write after a response was lost, or when a copy of the
 /// lock renewed it in another process. It sends one consistent read (`dynamodb:GetItem`) when DynamoDB refuses the write
-/// and returns no row. A release for a workflow begins with a consistent read, and writes only if the workflow holds the
-/// lock.
+/// and returns no row.
 ///
 /// # Cancel safety
 /// If the future is dropped, the lock may or may not be released, and its lease frees it. A release of a [saved
 /// lock](crate::LockClient::release) is safe to repeat.
 #[must_use = "a release does nothing until it is awaited, and until then the lock stays taken"]
-pub struct ReleaseRequest<Of> {
+pub struct Release {
     engine: Arc<Engine>,
     what: Result<What, Error>,
     budget: Option<Budget>,
     options: ReleaseOptions,
-    of: PhantomData<fn() -> Of>,
 }
+
+/// A release for a workflow, before it is awaited. Await it to get a [`ReleaseOutcome`]. See
+/// [`LockClient::release_workflow`](crate::LockClient::release_workflow) for requests, and [`Release`] for errors
+/// and cancel safety.
+#[must_use = "a release does nothing until it is awaited, and until then the lock stays taken"]
+pub struct ReleaseWorkflow(Release);
 
 /// Returns whether a release for a workflow leaves the lock of this owner alone.
 type Spares = dyn Fn(&str) -> bool + Send + Sync;
@@ -322,13 +308,24 @@ impl What {
     }
 }
 
-impl<Of> ReleaseRequest<Of> {
+impl Release {
     fn new(engine: Arc<Engine>, what: Result<What, Error>, budget: Option<Budget>) -> Self {
-        Self { engine, what, budget, options: ReleaseOptions::default(), of: PhantomData }
+        Self { engine, what, budget, options: ReleaseOptions::default() }
     }
 
-    /// Sets the time that the release may take. Default: the budget of the guard. For a saved lock, or
-    /// for a workflow, three request timeouts.
+    pub(crate) fn of_hold(engine: Arc<Engine>, hold: Hold, budget: Option<Budget>) -> Self {
+        Self::new(engine, Ok(What::Grant(hold)), budget)
+    }
+
+    pub(crate) fn of_saved(engine: &Arc<Engine>, saved: SavedLock) -> Self {
+        let settings = engine.settings();
+        let clock = engine.clock();
+        let holding = engine.check_saved(&saved).and_then(|()| saved.holding(clock.now(), settings));
+        let what = holding.map(|holding| What::Grant(Hold::of_nobody(clock, holding))).map_err(Error::from);
+        Self::new(engine.clone(), what, None)
+    }
+
+    /// Sets the time that the release may take. Default: the budget of the guard. For a saved lock, three request timeouts.
     pub fn within(mut self, budget: &Budget) -> Self {
         self.budget = Some(budget.on(self.engine.clock()));
         self
@@ -347,12 +344,19 @@ impl<Of> ReleaseRequest<Of> {
         self
     }
 
+    /// Also releases a *later* grant of the same owner. A retried task then releases the lock that its first run had
+    /// acquired again, if the response of that run was lost. Use this only with owners that name one holder.
+    pub fn or_later_grant_of_owner(mut self) -> Self {
+        self.options.or_later_grant_of_owner = true;
+        self
+    }
+
     /// Releases the lock, and tells whom to wake: whoever is next in line, if somebody in line [sleeps between its
     /// calls](crate::Acquire::between_calls). The response shows it, so this costs no request. Repeat a release whose
     /// caller ended before it had woken anybody: it tells the same, as long as the lock is free.
     ///
     /// # Errors
-    /// Those of [`ReleaseRequest`].
+    /// Those of [`Release`].
     pub async fn with_sleeper(self) -> Result<(ReleaseOutcome, Option<Sleeper>), Error> {
         let key = self.what.as_ref().ok().map(|what| what.key().clone());
         match self.telling_sleeper().outcome().await? {
@@ -431,27 +435,6 @@ impl<Of> ReleaseRequest<Of> {
     }
 }
 
-impl Release {
-    pub(crate) fn of_hold(engine: Arc<Engine>, hold: Hold, budget: Option<Budget>) -> Self {
-        Self::new(engine, Ok(What::Grant(hold)), budget)
-    }
-
-    pub(crate) fn of_saved(engine: &Arc<Engine>, saved: SavedLock) -> Self {
-        let settings = engine.settings();
-        let clock = engine.clock();
-        let holding = engine.check_saved(&saved).and_then(|()| saved.holding(clock.now(), settings));
-        let what = holding.map(|holding| What::Grant(Hold::of_nobody(clock, holding))).map_err(Error::from);
-        Self::new(engine.clone(), what, None)
-    }
-
-    /// Also releases a *later* grant of the same owner. A retried task then releases the lock that its first run had
-    /// acquired again, if the response of that run was lost. Use this only with owners that name one holder.
-    pub fn or_later_grant_of_owner(mut self) -> Self {
-        self.options.or_later_grant_of_owner = true;
-        self
-    }
-}
-
 impl ReleaseWorkflow {
     pub(crate) fn of_workflow(engine: &Arc<Engine>, key: LockKey, workflow: String) -> Self {
         let settings = engine.settings();
@@ -460,7 +443,27 @@ impl ReleaseWorkflow {
             .and_then(|()| settings.check_write(&key, engine.owner(), Some(&workflow), &DataChange::Keep));
         let what =
             checked.map(|()| What::Workflows { key, workflow, spared: Box::new(|_| false) }).map_err(Error::from);
-        Self::new(engine.clone(), what, None)
+        Self(Release::new(engine.clone(), what, None))
+    }
+
+    /// Sets the time that the release may take. Default: three request timeouts.
+    pub fn within(self, budget: &Budget) -> Self {
+        Self(self.0.within(budget))
+    }
+
+    /// Leaves a payload in the row for the next holder, as [`Release::data`] does.
+    pub fn data(self, data: impl Into<Vec<u8>>) -> Self {
+        Self(self.0.data(data))
+    }
+
+    /// Removes the payload from the row.
+    pub fn remove_data(self) -> Self {
+        Self(self.0.remove_data())
+    }
+
+    /// Releases the lock, and tells whom to wake, as [`Release::with_sleeper`] does.
+    pub async fn with_sleeper(self) -> Result<(ReleaseOutcome, Option<Sleeper>), Error> {
+        self.0.with_sleeper().await
     }
 
     /// Leaves the lock alone when this function returns `true` for its owner. A Step Functions execution that was
@@ -468,14 +471,14 @@ impl ReleaseWorkflow {
     /// attempt can spare those of the later attempt. The decision is made on exactly the version that would be
     /// released. Default: no owner is spared.
     pub fn sparing_owners(mut self, those: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
-        if let Ok(What::Workflows { spared, .. }) = &mut self.what {
+        if let Ok(What::Workflows { spared, .. }) = &mut self.0.what {
             *spared = Box::new(those);
         }
         self
     }
 }
 
-impl<Of: 'static> IntoFuture for ReleaseRequest<Of> {
+impl IntoFuture for Release {
     type Output = Result<ReleaseOutcome, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
@@ -484,10 +487,26 @@ impl<Of: 'static> IntoFuture for ReleaseRequest<Of> {
     }
 }
 
-impl<Of> fmt::Debug for ReleaseRequest<Of> {
+impl IntoFuture for ReleaseWorkflow {
+    type Output = Result<ReleaseOutcome, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.0.into_future()
+    }
+}
+
+impl fmt::Debug for Release {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = self.what.as_ref().map(What::key).ok();
-        f.debug_struct("ReleaseRequest").field("key", &key).finish_non_exhaustive()
+        f.debug_struct("Release").field("key", &key).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ReleaseWorkflow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = self.0.what.as_ref().map(What::key).ok();
+        f.debug_struct("ReleaseWorkflow").field("key", &key).finish_non_exhaustive()
     }
 }
 

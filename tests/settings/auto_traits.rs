@@ -3,10 +3,10 @@
 //! `tests/async_send_sync.rs`.
 
 use lambda_lock::{
-    Acquire, Attribute, Budget, Clock, Commit, CommitAndRelease, CommitOutcome, Dialect, Error, ErrorKind, FailedWrite,
-    Instants, Lock, LockClient, LockClientBuilder, LockKey, LockWatch, Observation, Reclaim, ReclaimAll, Refusal,
-    Release, ReleaseAll, ReleaseOutcome, ReleaseWorkflow, Renew, Resume, ResumeAll, SavedLock, SharedClock, Sleep,
-    Tried, operator::PeekedLock,
+    Acquire, Attribute, Budget, Clock, Commit, CommitOutcome, Dialect, Error, ErrorKind, FailedWrite, Instants, Lock,
+    LockClient, LockClientBuilder, LockKey, LockWatch, Observation, Reclaim, ReclaimAll, Refusal, Release, ReleaseAll,
+    ReleaseOutcome, ReleaseWorkflow, Renew, Resume, ResumeAll, SavedLock, SharedClock, Sleep, Tried,
+    operator::PeekedLock,
 };
 
 macro_rules! pinned {
@@ -42,7 +42,6 @@ pinned! {
     Attribute: [Send Sync Unpin];
     Budget: [Send Sync Unpin];
     Commit<'static>: [Send Sync Unpin];
-    CommitAndRelease: [Send Sync Unpin];
     CommitOutcome: [Send Sync Unpin];
     Dialect: [Send Sync Unpin];
     Error: [Send Sync Unpin];
@@ -73,7 +72,6 @@ pinned! {
     dyn Clock: [Send Sync];
     <Acquire<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
     <Commit<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
-    <CommitAndRelease as IntoFuture>::IntoFuture: [Send !Sync Unpin];
     <Reclaim<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
     <ReclaimAll<'static> as IntoFuture>::IntoFuture: [Send !Sync Unpin];
     <Release as IntoFuture>::IntoFuture: [Send !Sync Unpin];

@@ -24,11 +24,11 @@ pub enum ReleaseAllOutcome {
 /// A release of several locks before it is awaited. Await it to get a [`ReleaseAllOutcome`].
 ///
 /// # Errors
-/// Returns the errors of [`ReleaseRequest`](crate::ReleaseRequest). [`Error::may_be_held`] has each lock whose release was refused
+/// Returns the errors of [`Release`]. [`Error::may_be_held`] has each lock whose release was refused
 /// or is of unknown outcome. Their leases free them.
 ///
 /// # Requests and IAM actions
-/// It sends the requests of [`ReleaseRequest`](crate::ReleaseRequest) for each lock, up to eight at once: `dynamodb:UpdateItem`.
+/// It sends the requests of [`Release`] for each lock, up to eight at once: `dynamodb:UpdateItem`.
 /// The time of the release is that of all of them together.
 ///
 /// # Cancel safety
