@@ -10,6 +10,7 @@ pub(crate) mod dynamodb;
 pub(crate) mod error;
 pub(crate) mod fault;
 mod interceptor;
+pub(crate) mod operation;
 pub(crate) mod places;
 pub(crate) mod port;
 pub(crate) mod prefix;

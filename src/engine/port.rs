@@ -3,15 +3,15 @@
 use super::Engine;
 use super::cause::is_transaction_conflict;
 use super::deadline::Deadline;
-use super::error::{BoxError, Error};
+use super::error::BoxError;
 use super::report::Report;
 use super::transaction::Transaction;
 use super::transport::{Responding, Response, Transport};
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use aws_smithy_async::future::timeout::Timeout;
 use lambda_lock_protocol::{
-    Action, Failure, Fault, Instants, Item, LockKey, Now, Operation, Port, Rejection, Reply, Request, RowRead,
-    ServerTime, Transacted, Written,
+    Action, Fault, Instants, Item, LockKey, Now, Port, Rejection, Reply, Request, RowRead, ServerTime, Transacted,
+    Written,
 };
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::{Instrument, Span};
@@ -54,12 +54,8 @@ pub(crate) struct EnginePort<'a> {
 }
 
 impl<'a> EnginePort<'a> {
-    pub(crate) fn new(engine: &'a Engine, deadline: &'a Deadline, span: &'a Span) -> Self {
-        Self::with_writes(engine, deadline, span, &[])
-    }
-
-    /// Makes a call whose requests are transactions with these writes of the caller's.
-    pub(crate) fn with_writes(
+    /// Makes a call. If there are writes of the caller's, its requests are transactions with them.
+    pub(crate) fn new(
         engine: &'a Engine,
         deadline: &'a Deadline,
         span: &'a Span,
@@ -88,23 +84,6 @@ impl<'a> EnginePort<'a> {
         let Self { engine, span, requests, waited, takes_over, clock_offset_millis, cause, .. } = self;
         let (span, at_info) = (span.clone(), engine.operations_at_info);
         (cause, Report { span, at_info, requests, waited, takes_over, clock_offset_millis })
-    }
-
-    /// Ends an operation that grants nothing. Reports what its result is called, or how it failed.
-    pub(crate) fn ended<T, O: AsRef<str>>(
-        self,
-        name: &str,
-        (operation, key): (Operation, &LockKey),
-        result: Result<T, Failure>,
-        outcome: impl FnOnce(&T) -> O,
-    ) -> Result<T, Error> {
-        let (cause, report) = self.end();
-        let result = result.map_err(|failure| Error::of_failure(failure, operation, key, cause));
-        match &result {
-            Ok(done) => report.ended(name, key, outcome(done).as_ref()),
-            Err(error) => report.failed(name, key, error),
-        }
-        result
     }
 
     fn note(&mut self, request: &Request) {

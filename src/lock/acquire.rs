@@ -1,11 +1,12 @@
 //! Acquire, try-acquire and reclaim: the options of the caller, and what the result means.
 
 use super::guard::Lock;
-use super::terms::{Terms, Tried};
+use super::terms::{Terms, Tried, reported};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::Deadline;
 use crate::engine::error::{Error, Refusal};
+use crate::engine::operation::{Ended, operation_span};
 use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{
     self as protocol, AcquireOptions, Acquired, Attribute, AttributesChange, DataChange, Failure, Holding, Invalid,
@@ -193,14 +194,11 @@ impl<'a> Acquire<'a> {
         options: AcquireOptions,
         deadline: Deadline,
     ) -> Result<Tried<Lock>, Error> {
-        let span = tracing::info_span!(
-            "lock_acquire", key = %self.key, owner = options.owner, token = Empty, attempts = Empty,
-            waited_ms = Empty, outcome = Empty
-        );
-        let mut port = EnginePort::new(self.engine, &deadline, &span);
-        let acquired = protocol::acquire(&mut port, self.engine.settings(), options).await;
-        let (cause, report) = port.end();
-        let acquired = match acquired {
+        let span = operation_span!("lock_acquire", key = %self.key, owner = options.owner, token = Empty);
+        let settings = self.engine.settings();
+        let call = async |port: &mut EnginePort<'_>| protocol::acquire(port, settings, options).await;
+        let Ended { result, cause, report } = self.engine.run(&deadline, &span, call).await;
+        let tried = match result {
             Ok(Acquired::Granted { holding, data, renew_first }) => {
                 self.guarded(holding, data, renew_first, &span).await.map(Tried::Granted)
             }
@@ -215,12 +213,7 @@ impl<'a> Acquire<'a> {
                 Err(Error::of_failure(failure, Operation::Acquire, &self.key, cause))
             }
         };
-        match &acquired {
-            Ok(Tried::Granted(lock)) => report.granted("acquire", &self.key, lock.fencing_token()),
-            Ok(Tried::Refused(_)) => report.ended("acquire", &self.key, "held"),
-            Err(error) => report.failed("acquire", &self.key, error),
-        }
-        acquired
+        reported(tried, report, &self.key)
     }
 
     /// Returns the lock. It is an error if another caller holds it.

@@ -2,11 +2,10 @@
 
 use super::release::ReleaseOutcome;
 use crate::engine::Engine;
-use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
+use crate::engine::operation::operation_span;
 use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{self as protocol, Broken, LockKey, Operation};
-use tracing::field::Empty;
 
 pub(crate) async fn break_lock(
     engine: &Engine,
@@ -16,12 +15,10 @@ pub(crate) async fn break_lock(
 ) -> Result<ReleaseOutcome, Error> {
     engine.check_key(&key)?;
     engine.settings().check_reason(reason)?;
-    let deadline = engine.deadline(LeasePolicy::None, None);
-    let span = tracing::info_span!("lock_break", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
-    let mut port = EnginePort::new(engine, &deadline, &span);
-    let broken = protocol::break_lock(&mut port, &key, seen, reason).await;
-    let broken = port.ended("break", (Operation::Break, &key), broken, |broken| format!("{broken:?}"));
-    Ok(match broken? {
+    let span = operation_span!("lock_break", %key);
+    let call = async |port: &mut EnginePort<'_>| protocol::break_lock(port, &key, seen, reason).await;
+    let broken = engine.run_alone(&span, ("break", Operation::Break, &key), call, |broken| format!("{broken:?}"));
+    Ok(match broken.await? {
         Broken::Free => ReleaseOutcome::Released,
         Broken::Changed => ReleaseOutcome::AlreadyGone,
     })

@@ -5,6 +5,7 @@ use super::held::{HeldLocks, Hold};
 use crate::engine::Engine;
 use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
+use crate::engine::operation::{Ended, operation_span};
 use crate::engine::port::EnginePort;
 use crate::engine::transaction;
 use aws_sdk_dynamodb::types::TransactWriteItem;
@@ -17,7 +18,6 @@ use lambda_lock_protocol::{
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use tracing::field::Empty;
 
 /// The outcome of a commit whose response was lost, see [`Lock::resolve_commit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,14 +129,11 @@ impl HeldLocks {
         let engine = self.engine.clone();
         let deadline = engine.deadline_of_transaction(lease, self.budget.as_ref());
         let key = self.first.key().clone();
-        let span = tracing::info_span!(
-            "lock_commit", %key, writes = writes.len(), attempts = Empty, waited_ms = Empty, outcome = Empty
-        );
-        let mut port = EnginePort::with_writes(&engine, &deadline, &span, writes);
+        let span = operation_span!("lock_commit", %key, writes = writes.len());
         let mut holdings: Vec<&mut Holding> = self.holds_mut().map(|hold| &mut hold.holding).collect();
-        let committed = send(&mut port, engine.settings(), &mut holdings).await;
-        let (cause, report) = port.end();
-        let committed = committed.map_err(|FailedCommit { failure, lost }| {
+        let call = async |port: &mut EnginePort<'_>| send(port, engine.settings(), &mut holdings).await;
+        let Ended { result, cause, report } = engine.run_with_writes(&deadline, &span, writes, call).await;
+        let committed = result.map_err(|FailedCommit { failure, lost }| {
             for (_, hold) in self.holds().enumerate().filter(|(index, _)| lost.contains(index)) {
                 hold.lose();
                 tracing::warn!(key = %hold.key(), "the lock was lost; the transaction was not applied");

@@ -2,11 +2,10 @@
 
 use super::peek::PeekedLock;
 use crate::engine::Engine;
-use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
+use crate::engine::operation::operation_span;
 use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{self as protocol, LockKey, Operation, Record, from_epoch_millis};
-use tracing::field::Empty;
 
 /// The result of a [thaw](crate::operator::Operator::thaw).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,26 +39,25 @@ fn was_granted(seen: Seen<'_>, row: Option<&Record>) -> bool {
 pub(crate) async fn freeze(engine: &Engine, key: LockKey, seen: Seen<'_>, reason: &str) -> Result<bool, Error> {
     engine.check_lock_key(&key)?;
     engine.settings().check_reason(reason)?;
-    let deadline = engine.deadline(LeasePolicy::None, None);
-    let span = tracing::info_span!("lock_freeze", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
-    let mut port = EnginePort::new(engine, &deadline, &span);
+    let span = operation_span!("lock_freeze", %key);
     let is_as_seen = |row: Option<&Record>| is_as_seen(seen, row) && !was_granted(seen, row);
-    let frozen = protocol::freeze(&mut port, engine.settings(), &key, reason, is_as_seen).await;
+    let call =
+        async |port: &mut EnginePort<'_>| protocol::freeze(port, engine.settings(), &key, reason, is_as_seen).await;
     let outcome = |is_frozen: &bool| if *is_frozen { "frozen" } else { "changed" };
-    port.ended("freeze", (Operation::Freeze, &key), frozen, outcome)
+    engine.run_alone(&span, ("freeze", Operation::Freeze, &key), call, outcome).await
 }
 
 pub(crate) async fn thaw(engine: &Engine, key: LockKey, seen: Seen<'_>) -> Result<Option<ThawOutcome>, Error> {
     engine.check_lock_key(&key)?;
-    let deadline = engine.deadline(LeasePolicy::None, None);
-    let span = tracing::info_span!("lock_thaw", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
-    let mut port = EnginePort::new(engine, &deadline, &span);
-    let thawed = protocol::thaw(&mut port, engine.settings(), &key, |row| is_as_seen(seen, row)).await;
+    let span = operation_span!("lock_thaw", %key);
+    let call = async |port: &mut EnginePort<'_>| {
+        protocol::thaw(port, engine.settings(), &key, |row| is_as_seen(seen, row)).await
+    };
     let outcome = |was_frozen: &Option<bool>| match was_frozen {
         Some(true) => "thawed",
         Some(false) => "not frozen",
         None => "changed",
     };
-    let was_frozen = port.ended("thaw", (Operation::Thaw, &key), thawed, outcome)?;
+    let was_frozen = engine.run_alone(&span, ("thaw", Operation::Thaw, &key), call, outcome).await?;
     Ok(was_frozen.map(|was_frozen| if was_frozen { ThawOutcome::Thawed } else { ThawOutcome::NotFrozen }))
 }

@@ -1,15 +1,14 @@
 //! Peek: reads who holds a lock, for people and dashboards.
 
 use crate::engine::Engine;
-use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
+use crate::engine::operation::operation_span;
 use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{self as protocol, Attribute, Line, LockKey, OURS, Operation, Record, from_epoch_millis};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
-use tracing::field::Empty;
 
 /// The row of a lock, as it was when it was read.
 #[derive(Clone, PartialEq, Eq)]
@@ -130,11 +129,9 @@ impl fmt::Debug for PeekedLock {
 
 pub(crate) async fn peek(engine: &Engine, key: LockKey) -> Result<Option<PeekedLock>, Error> {
     engine.check_key(&key)?;
-    let deadline = engine.deadline(LeasePolicy::None, None);
-    let span = tracing::info_span!("lock_peek", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
-    let mut port = EnginePort::new(engine, &deadline, &span);
-    let record = protocol::peek(&mut port, engine.settings(), &key).await;
+    let span = operation_span!("lock_peek", %key);
+    let call = async |port: &mut EnginePort<'_>| protocol::peek(port, engine.settings(), &key).await;
     let outcome = |record: &Option<_>| if record.is_some() { "found" } else { "no row" };
-    let record = port.ended("peek", (Operation::Read, &key), record, outcome)?;
+    let record = engine.run_alone(&span, ("peek", Operation::Read, &key), call, outcome).await?;
     Ok(record.map(PeekedLock::from))
 }

@@ -5,11 +5,11 @@ use super::guard::{Lock, Place};
 use super::peek::PeekedLock;
 use super::release::{ReleaseOutcome, ReleaseWorkflow};
 use super::set::acquire::check_distinct;
-use super::terms::Tried;
+use super::terms::{Tried, reported};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::{Error, Refusal};
+use crate::engine::operation::{Ended, operation_span};
 use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{
     self as protocol, AcquiredPlace, Attribute, FailedAcquire, Invalid, LockKey, MAX_LEASE, Named, Observation,
@@ -78,13 +78,9 @@ impl<'a> Semaphore<'a> {
         self.check()?;
         let places = self.places();
         let keys: Vec<LockKey> = (0..places.count()).map(|place| places.key(place)).collect();
-        let deadline = self.engine.deadline(LeasePolicy::None, None);
-        let span = tracing::info_span!(
-            "lock_peek_all", name = %self.name, attempts = Empty, waited_ms = Empty, outcome = Empty
-        );
-        let mut port = EnginePort::new(self.engine, &deadline, &span);
-        let records = protocol::peek_all(&mut port, self.engine.settings(), &keys).await;
-        let records = port.ended("peek", (Operation::Read, &self.name), records, |_| "read")?;
+        let span = operation_span!("lock_peek_all", name = %self.name);
+        let call = async |port: &mut EnginePort<'_>| protocol::peek_all(port, self.engine.settings(), &keys).await;
+        let records = self.engine.run_alone(&span, ("peek", Operation::Read, &self.name), call, |_| "read").await?;
         Ok(records.into_iter().map(|record| record.map(PeekedLock::from)).collect())
     }
 
@@ -236,15 +232,14 @@ impl<'a> AcquirePlace<'a> {
         check_places(self.engine, &self.places, self.name.as_ref())?;
         let of = self.name.clone().unwrap_or_else(|| self.places.key(0));
         let (options, deadline) = self.request.prepared(waits)?;
-        let span = tracing::info_span!(
-            "lock_acquire_one_of", name = %of, places = self.places.count(), owner = options.owner, token = Empty,
-            attempts = Empty, waited_ms = Empty, outcome = Empty
+        let span = operation_span!(
+            "lock_acquire_one_of", name = %of, places = self.places.count(), owner = options.owner, token = Empty
         );
         let (engine, wanted) = (self.engine, self.wanted());
-        let mut port = EnginePort::new(engine, &deadline, &span);
-        let acquired = protocol::acquire_one_of(&mut port, engine.settings(), options, wanted).await;
-        let (cause, report) = port.end();
-        let ended = match acquired {
+        let call =
+            async |port: &mut EnginePort<'_>| protocol::acquire_one_of(port, engine.settings(), options, wanted).await;
+        let Ended { result, cause, report } = engine.run(&deadline, &span, call).await;
+        let tried = match result {
             Ok(AcquiredPlace::Granted { place, holding, data, renew_first }) => {
                 let lock = self.request.guarded(holding, data, renew_first, &span).await;
                 let place = Place { number: place, semaphore: self.name.clone() };
@@ -260,12 +255,7 @@ impl<'a> AcquirePlace<'a> {
                 Err(Error::of_failed_locks(failure, Operation::Acquire, &keys, cause))
             }
         };
-        match &ended {
-            Ok(Tried::Granted(lock)) => report.granted("acquire", &of, lock.fencing_token()),
-            Ok(Tried::Refused(_)) => report.ended("acquire", &of, "held"),
-            Err(error) => report.failed("acquire", &of, error),
-        }
-        ended
+        reported(tried, report, &of)
     }
 
     /// Sets the owner that holds the place, as [`owner`](crate::Acquire::owner) does for a lock.

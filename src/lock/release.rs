@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::{Deadline, LeasePolicy};
 use crate::engine::error::{BoxError, Error};
+use crate::engine::operation::{Ended, operation_span};
 use crate::engine::port::EnginePort;
 use crate::engine::report;
 use lambda_lock_protocol::{
@@ -20,7 +21,6 @@ use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tracing::field::Empty;
 
 impl Lock {
     /// Releases the lock. This call ends the guard, whatever the response to the release is.
@@ -401,23 +401,22 @@ impl Release {
             self.options.data = DataChange::Keep;
         }
         let options = self.options;
-        let span = tracing::info_span!("lock_release", %key, attempts = Empty, waited_ms = Empty, outcome = Empty);
+        let span = operation_span!("lock_release", %key);
         let lease_age = what.lease_age(self.engine.wall_clock().reading(self.engine.clock().now()).millis);
-        let mut port = EnginePort::new(&self.engine, &deadline, &span);
-        let released = match what {
+        let call = async |port: &mut EnginePort<'_>| match what {
             What::Grant(hold) => {
-                let released = protocol::release(&mut port, settings, &hold.holding, options).await;
+                let released = protocol::release(port, settings, &hold.holding, options).await;
                 if released == Ok(Released::Lost) {
                     hold.validity.set(Standing::Lost);
                 }
                 released
             }
             What::Workflows { key, workflow, spared } => {
-                protocol::release_workflow(&mut port, settings, &key, &workflow, |owner| spared(owner), options).await
+                protocol::release_workflow(port, settings, &key, &workflow, |owner| spared(owner), options).await
             }
         };
-        let (cause, report) = port.end();
-        let released = match released {
+        let Ended { result, cause, report } = self.engine.run(&deadline, &span, call).await;
+        let released = match result {
             Ok(Released::WithoutData(reason)) => Err(Error::released_without_data(&key, &Invalid::new(reason))),
             Ok(released @ Released::Released { .. }) => match too_large {
                 Some(invalid) => Err(Error::released_without_data(&key, &invalid)),

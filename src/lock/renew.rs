@@ -7,6 +7,7 @@ use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::{Deadline, LeasePolicy};
 use crate::engine::error::Error;
+use crate::engine::operation::operation_span;
 use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{self as protocol, DataChange, Failure, Holding, Lease, LockKey, Operation};
 use std::fmt;
@@ -14,7 +15,6 @@ use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
-use tracing::field::Empty;
 
 impl Lock {
     /// Renews the lease, which shows whether the lock is still ours. Call it between steps.
@@ -184,11 +184,12 @@ impl Hold {
             return Err(Error::lost(&[self.key()]));
         }
         let (key, token) = (self.key(), self.holding.token);
-        let span = tracing::info_span!("lock_renew", %key, token, attempts = Empty, waited_ms = Empty, outcome = Empty);
+        let span = operation_span!("lock_renew", %key, token);
         self.last_renewal = Some(LastRenewal { at: engine.clock().now(), has_failed: false });
-        let mut port = EnginePort::new(engine, deadline, &span);
-        let renewed = protocol::renew(&mut port, engine.settings(), &mut self.holding, data).await;
-        match &renewed {
+        let holding = &mut self.holding;
+        let call = async |port: &mut EnginePort<'_>| protocol::renew(port, engine.settings(), holding, data).await;
+        let renewed = engine.run(deadline, &span, call).await;
+        match &renewed.result {
             Ok(()) => self.set_valid(),
             Err(Failure::Lost) => {
                 self.lose();
@@ -199,7 +200,7 @@ impl Hold {
                 self.passes_on_its_end(engine.clock());
             }
         }
-        port.ended("renew", (Operation::Renew, self.key()), renewed, |()| "renewed")
+        renewed.reported(("renew", Operation::Renew, self.key()), |()| "renewed")
     }
 }
 

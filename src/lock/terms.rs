@@ -1,9 +1,11 @@
 //! What every acquire has, of one lock, of several or of a place: for whom, for how long, and how it ends when it tries once.
 
+use super::held::Guard;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::{Deadline, lease_policy};
 use crate::engine::error::{Error, Refusal};
+use crate::engine::report::Report;
 use lambda_lock_protocol::{Invalid, LockKey, Locks};
 use std::time::Duration;
 
@@ -33,6 +35,20 @@ impl<G, R> Tried<G, R> {
             Tried::Refused(refusal) => Some(refusal),
         }
     }
+}
+
+/// Reports the end of an acquire of what has this key first: the token of the grant, that others hold it, or the failure.
+pub(super) fn reported<G: Guard, R>(
+    tried: Result<Tried<G, R>, Error>,
+    report: Report,
+    key: &LockKey,
+) -> Result<Tried<G, R>, Error> {
+    match &tried {
+        Ok(Tried::Granted(guard)) => report.granted("acquire", key, guard.held().first.holding.token),
+        Ok(Tried::Refused(_)) => report.ended("acquire", key, "held"),
+        Err(error) => report.failed("acquire", key, error),
+    }
+    tried
 }
 
 /// For whom an acquire asks, and for how long.

@@ -7,6 +7,7 @@ use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::lease_policy;
 use crate::engine::error::{Error, Refusal};
+use crate::engine::operation::{Ended, operation_span};
 use crate::engine::port::EnginePort;
 use crate::lock::guard::Lock;
 use aws_sdk_dynamodb::types::TransactWriteItem;
@@ -279,22 +280,21 @@ impl<'a> Once<'a> {
         // Read after the deadline has begun, so that a pause in between does not add time.
         let wait = self.budget.as_ref().filter(|_| self.waits).and_then(Budget::wait);
         let deadline = deadline.waiting(wait.unwrap_or_default(), self.budget.as_ref());
-        let span = tracing::info_span!(
-            "lock_once", key = %self.name, owner = options.owner, token = Empty, attempts = Empty,
-            waited_ms = Empty, outcome = Empty
-        );
-        let mut port = EnginePort::new(self.engine, &deadline, &span);
+        let span = operation_span!("lock_once", key = %self.name, owner = options.owner, token = Empty);
         let (settings, keep) = (self.engine.settings(), self.keep);
         let (payload, earlier) = payload.map_or((None, None), |payload| (Some(payload.text), payload.earlier));
-        let mut started = protocol::once::start(&mut port, settings, options.clone(), payload, keep).await;
-        let seen = match &started {
-            Ok(protocol::once::Started::Mismatch(record)) => record.payload.as_ref(),
-            _ => None,
+        let call = async |port: &mut EnginePort<'_>| {
+            let started = protocol::once::start(port, settings, options.clone(), payload, keep).await;
+            let seen = match &started {
+                Ok(protocol::once::Started::Mismatch(record)) => record.payload.as_ref(),
+                _ => None,
+            };
+            if seen.is_some() && seen == earlier.as_ref() {
+                return protocol::once::start(port, settings, options, earlier, keep).await;
+            }
+            started
         };
-        if seen.is_some() && seen == earlier.as_ref() {
-            started = protocol::once::start(&mut port, settings, options, earlier, keep).await;
-        }
-        let (cause, report) = port.end();
+        let Ended { result: started, cause, report } = self.engine.run(&deadline, &span, call).await;
         let name = self.name.clone();
         let started = match started {
             Ok(started) => self.started(started).instrument(span.clone()).await,

@@ -3,11 +3,10 @@
 use super::request::Once;
 use super::status::OnceStatus;
 use crate::client::Operator;
-use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
+use crate::engine::operation::operation_span;
 use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{self as protocol, Item, LockKey, OnceRecord, Operation, WorkReset};
-use tracing::field::Empty;
 
 /// The result of a [reset](Operator::reset).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,14 +61,12 @@ impl Once<'_> {
         let Self { engine, name, row, .. } = self;
         engine.settings().check_key(&row)?;
         engine.settings().check_reason(reason)?;
-        let deadline = engine.deadline(LeasePolicy::None, None);
-        let span = tracing::info_span!("once_reset", key = %name, attempts = Empty, waited_ms = Empty, outcome = Empty);
-        let mut port = EnginePort::new(engine, &deadline, &span);
+        let span = operation_span!("once_reset", key = %name);
         let status = |row: &Item| OnceRecord::read(row.clone(), &engine.settings().schema).map(OnceStatus::from);
         let is_as_seen = |row: &Item| seen.is_none_or(|seen| status(row).is_ok_and(|status| status == *seen));
-        let reset = protocol::reset(&mut port, &row, reason, is_as_seen).await;
-        let reset = port.ended("reset", (Operation::Reset, &name), reset, |reset| format!("{reset:?}"));
-        Ok(match reset? {
+        let call = async |port: &mut EnginePort<'_>| protocol::reset(port, &row, reason, is_as_seen).await;
+        let reset = engine.run_alone(&span, ("reset", Operation::Reset, &name), call, |reset| format!("{reset:?}"));
+        Ok(match reset.await? {
             WorkReset::Open => ResetOutcome::Open,
             WorkReset::NotFailed => ResetOutcome::NotFailed,
         })

@@ -1,7 +1,6 @@
 //! Status: reads the record of idempotent work, for people and dashboards.
 
 use crate::engine::Engine;
-use crate::engine::deadline::LeasePolicy;
 use crate::engine::error::Error;
 use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{self as protocol, LockKey, OnceRecord, Operation, StoredOutcome, from_epoch_millis};
@@ -78,11 +77,8 @@ impl From<OnceRecord> for OnceStatus {
 
 pub(super) async fn read(engine: &Engine, name: &LockKey, key: LockKey) -> Result<Option<OnceStatus>, Error> {
     engine.settings().check_key(&key)?;
-    let deadline = engine.deadline(LeasePolicy::None, None);
-    let span = Span::none();
-    let mut port = EnginePort::new(engine, &deadline, &span);
-    let record = protocol::peek_once(&mut port, engine.settings(), &key).await;
+    let call = async |port: &mut EnginePort<'_>| protocol::peek_once(port, engine.settings(), &key).await;
     let outcome = |record: &Option<_>| if record.is_some() { "found" } else { "no row" };
-    let record = port.ended("peek", (Operation::Read, name), record, outcome)?;
+    let record = engine.run_alone(&Span::none(), ("peek", Operation::Read, name), call, outcome).await?;
     Ok(record.map(OnceStatus::from))
 }

@@ -4,9 +4,10 @@ use super::LockSet;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::error::{Error, Refusal};
+use crate::engine::operation::{Ended, operation_span};
 use crate::engine::port::EnginePort;
 use crate::lock::held::{HeldLocks, Hold};
-use crate::lock::terms::{Terms, Tried};
+use crate::lock::terms::{Terms, Tried, reported};
 use lambda_lock_protocol::{
     self as protocol, AcquireAllOptions, AcquiredAll, AttributesChange, DataChange, FailedAcquire, Failure, Invalid,
     LockKey, Named, Observation, Operation, Reclaim, Rejection, WantedLock,
@@ -184,14 +185,12 @@ pub(super) async fn acquire(
     let keys: Vec<LockKey> = options.locks.iter().map(|lock| lock.key.clone()).collect();
     let named: Vec<&LockKey> = keys.iter().collect();
     let deadline = terms.deadline(engine, &named, waits)?;
-    let span = tracing::info_span!(
-        "lock_acquire_all", locks = keys.len(), first = %keys[0], owner = options.owner, token = Empty, attempts = Empty,
-        waited_ms = Empty, outcome = Empty
+    let span = operation_span!(
+        "lock_acquire_all", locks = keys.len(), first = %keys[0], owner = options.owner, token = Empty
     );
-    let mut port = EnginePort::new(engine, &deadline, &span);
-    let acquired = protocol::acquire_all(&mut port, engine.settings(), options).await;
-    let (cause, report) = port.end();
-    let acquired = match acquired {
+    let call = async |port: &mut EnginePort<'_>| protocol::acquire_all(port, engine.settings(), options).await;
+    let Ended { result, cause, report } = engine.run(&deadline, &span, call).await;
+    let tried = match result {
         Ok(AcquiredAll::Granted { holdings, renew_first }) => {
             let holds = holdings.into_iter().map(|holding| Hold::granted(engine.clock(), holding, None));
             match HeldLocks::all_of(engine, terms.budget, holds) {
@@ -224,12 +223,7 @@ pub(super) async fn acquire(
             Err(Error::of_failed_locks(failure, Operation::Acquire, &of, cause))
         }
     };
-    match &acquired {
-        Ok(Tried::Granted(set)) => report.granted("acquire", &keys[0], set.held.first.holding.token),
-        Ok(Tried::Refused(_)) => report.ended("acquire", &keys[0], "held"),
-        Err(error) => report.failed("acquire", &keys[0], error),
-    }
-    acquired
+    reported(tried, report, &keys[0])
 }
 
 impl<'a> IntoFuture for AcquireAll<'a> {
