@@ -60,7 +60,7 @@ struct Inner {
 
 /// The failure that an attempt at idempotent work stored, as JSON.
 #[cfg(feature = "once")]
-struct StoredFailure(String);
+pub(crate) struct StoredFailure(pub(crate) String);
 
 /// Leaves out the text, because it is the caller's data and does not belong in logs.
 #[cfg(feature = "once")]
@@ -72,7 +72,7 @@ impl fmt::Debug for StoredFailure {
 
 /// What belongs to one kind of error.
 #[derive(Debug)]
-enum Detail {
+pub(crate) enum Detail {
     None,
     Refused {
         refusals: Vec<Refusal>,
@@ -218,7 +218,7 @@ fn by_whom(refusal: &Refusal) -> String {
 }
 
 /// A time to wait, in whole milliseconds.
-fn in_millis(time: Duration) -> Duration {
+pub(crate) fn in_millis(time: Duration) -> Duration {
     let millis = time.as_nanos().div_ceil(1_000_000);
     u64::try_from(millis).map_or(time, Duration::from_millis)
 }
@@ -342,11 +342,17 @@ impl Error {
         self.kind() == ErrorKind::Cancelled
     }
 
-    fn new(kind: ErrorKind, message: String) -> Self {
-        Self(Box::new(Inner { kind, message, detail: Detail::None, may_be_held: Vec::new(), source: None }))
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            message: message.into(),
+            detail: Detail::None,
+            may_be_held: Vec::new(),
+            source: None,
+        }))
     }
 
-    fn with(mut self, detail: Detail) -> Self {
+    pub(crate) fn with(mut self, detail: Detail) -> Self {
         self.0.detail = detail;
         self
     }
@@ -385,32 +391,8 @@ impl Error {
         Self::new(ErrorKind::Held, message).with(Detail::Refused { refusals, decisive: last })
     }
 
-    /// Of a call that needs one of several places, and found all of them held.
-    pub(crate) fn full(name: Option<&LockKey>, refusals: Vec<Refusal>) -> Self {
-        let first = refusals.iter().enumerate().min_by_key(|(_, one)| one.retry_after).map_or(0, |(index, _)| index);
-        let what = match name {
-            Some(name) => {
-                format!("the semaphore {} is full: all of its {} places are held", Named(name), refusals.len())
-            }
-            None => format!("all {} locks are held", refusals.len()),
-        };
-        let retry = refusals.get(first).map(|one| one.retry_after).unwrap_or_default();
-        let message = format!("{what}: retry in at most {retry:?}");
-        Self::new(ErrorKind::Held, message).with(Detail::Refused { refusals, decisive: first })
-    }
-
-    /// The error for a failure of an operation on this lock. `cause` is the error that the SDK returned.
-    pub(crate) fn of_failure(
-        failure: Failure,
-        operation: Operation,
-        key: &LockKey,
-        cause: impl Into<Option<BoxError>>,
-    ) -> Self {
-        Self::of_failed_locks(failure, operation, &[key], cause)
-    }
-
     /// The error for a failure of an operation on these locks.
-    pub(crate) fn of_failed_locks(
+    pub(crate) fn of_failure(
         failure: Failure,
         operation: Operation,
         keys: &[&LockKey],
@@ -465,9 +447,7 @@ impl Error {
         };
         let error = match passes {
             // One for all of them.
-            Some(failure) => {
-                Self::of_failed_locks(failure, operation, &keys.iter().collect::<Vec<_>>(), error.0.source)
-            }
+            Some(failure) => Self::of_failure(failure, operation, &keys.iter().collect::<Vec<_>>(), error.0.source),
             None => error,
         };
         let others: Vec<&LockKey> = held.iter().filter(|key| !error.may_be_held().contains(key)).collect();
@@ -492,92 +472,7 @@ impl Error {
     }
 
     pub(crate) fn lost(keys: &[&LockKey]) -> Self {
-        Self::of_failed_locks(Failure::Lost, Operation::Renew, keys, None)
-    }
-
-    #[cfg(feature = "once")]
-    pub(crate) fn payload_mismatch(key: &LockKey) -> Self {
-        let key = Named(key);
-        let message = format!(
-            "the work {key} was first requested with a different payload: give this work another key, or send the \
-             payload that belongs to this key"
-        );
-        Self::new(ErrorKind::PayloadMismatch, message)
-    }
-
-    #[cfg(feature = "once")]
-    pub(crate) fn failed_before(key: &LockKey, failure: String) -> Self {
-        let key = Named(key);
-        let message =
-            format!("the work {key} failed permanently in an earlier attempt: do not retry it under this key");
-        Self::new(ErrorKind::FailedBefore, message).with(Detail::Failure(StoredFailure(failure)))
-    }
-
-    /// Of work that was done. Its result cannot be stored, so this failure was stored.
-    #[cfg(feature = "once")]
-    pub(crate) fn result_not_stored(key: &LockKey, invalid: &Invalid, failure: String) -> Self {
-        let key = Named(key);
-        let message = format!(
-            "the work {key} was done, but {invalid}; it is not done again under this key before an operator resets it"
-        );
-        Self::new(ErrorKind::FailedBefore, message).with(Detail::Failure(StoredFailure(failure)))
-    }
-
-    #[cfg(feature = "once")]
-    pub(crate) fn unreadable_result(key: &LockKey, error: serde_json::Error) -> Self {
-        let key = Named(key);
-        let message = format!(
-            "the stored result of the work {key} cannot be read as the type that the caller expects ({error}): read it \
-             with the type that it was stored with, or wait until the record's time is over"
-        );
-        Self::new(ErrorKind::InvalidRecord, message).with(Detail::Attribute(schema::OUTCOME.to_owned()))
-    }
-
-    pub(crate) fn lost_by_work(keys: &[&LockKey]) -> Self {
-        let message = format!(
-            "{} {} lost before the work finished: the work succeeded, but another holder may have worked \
-             at the same time; check what the work wrote",
-            Locks(keys),
-            if keys.len() > 1 { "were" } else { "was" }
-        );
-        Self::new(ErrorKind::Lost, message)
-    }
-
-    pub(crate) fn cut_short(keys: &[&LockKey], released: bool) -> Self {
-        let now = match (keys.len() > 1, released) {
-            (false, true) => "the lock was released",
-            (false, false) => "the lock was not released",
-            (true, true) => "they were released",
-            (true, false) => "not all were released",
-        };
-        let message = format!(
-            "the lease of {} ended while the work ran, so the work was stopped; {now}; check what the work left behind, \
-             and give it more time or checkpoints",
-            Locks(keys)
-        );
-        Self::new(ErrorKind::CutShort, message)
-    }
-
-    #[cfg(feature = "once")]
-    pub(crate) fn work_cut_short(key: &LockKey) -> Self {
-        let key = Named(key);
-        let message = format!(
-            "the lease of the idempotent work {key} ended while it ran, so the work was stopped; the next call \
-             takes over; give the work more time or checkpoints"
-        );
-        Self::new(ErrorKind::CutShort, message)
-    }
-
-    pub(crate) fn released_without_data(key: &LockKey, invalid: &Invalid) -> Self {
-        let key = Named(key);
-        Self::new(ErrorKind::InvalidRequest, format!("the lock {key} was released, but without its data: {invalid}"))
-    }
-
-    pub(crate) fn unbuildable(error: &BoxError) -> Self {
-        Self::new(
-            ErrorKind::InvalidRequest,
-            format!("the condition check cannot be built from the given parts: {error}"),
-        )
+        Self::of_failure(Failure::Lost, Operation::Renew, keys, None)
     }
 
     pub(crate) fn out_of_time(keys: &[&LockKey], what: &str, needed: Duration, remaining: Duration) -> Self {
@@ -589,57 +484,9 @@ impl Error {
         );
         Self::new(ErrorKind::OutOfTime, message).with(Detail::Time { needed, remaining })
     }
-
-    /// Of an acquire whose time was over before it had asked for these locks.
-    pub(crate) fn no_time_to_ask(keys: &[&LockKey], time: Duration, took: Duration) -> Self {
-        let message = format!(
-            "{} {} not asked for, because the call has {:?} for all of its locks, and {:?} have passed: retry later, give it more \
-             time, or ask for fewer locks",
-            Locks(keys),
-            if keys.len() > 1 { "were" } else { "was" },
-            in_millis(time),
-            in_millis(took)
-        );
-        Self::new(ErrorKind::OutOfTime, message).with(Detail::Time { needed: took, remaining: time })
-    }
-
-    /// Of an acquire whose leases end before the responses to their renewals.
-    pub(crate) fn lease_too_short(keys: &[&LockKey], lease: Duration, took: Duration) -> Self {
-        let message = format!(
-            "a lease of {lease:?} is too short for {}: a renewal took {:?}, and the lease was over by then; give a lease of \
-             several times the response time, and a budget that covers it",
-            Locks(keys),
-            in_millis(took)
-        );
-        Self::new(ErrorKind::OutOfTime, message).with(Detail::Time { needed: took, remaining: lease })
-    }
-
-    pub(crate) fn table_unknown(table: &str, what: &str) -> Self {
-        let message = format!(
-            "outcome unknown: DynamoDB gave no usable response in time, so the table {table:?} may or may not have been \
-             {what}; retry the call"
-        );
-        Self::new(ErrorKind::Unknown, message)
-    }
-
-    pub(crate) fn table_unavailable(table: &str, what: &str) -> Self {
-        let message = format!(
-            "the table {table:?} was not {what}: DynamoDB throttled or refused the requests for now; retry later"
-        );
-        Self::new(ErrorKind::Unavailable, message)
-    }
-
-    pub(crate) fn table(message: String) -> Self {
-        Self::new(ErrorKind::Table, message)
-    }
-
-    /// The error for a request about the table that DynamoDB rejected.
-    pub(crate) fn table_rejected(rejection: &Rejection) -> Self {
-        Self::new(kind_of(rejection), rejection.text(&[]))
-    }
 }
 
-fn kind_of(rejection: &Rejection) -> ErrorKind {
+pub(crate) fn kind_of(rejection: &Rejection) -> ErrorKind {
     match rejection {
         Rejection::Invalid(_) => ErrorKind::InvalidRequest,
         Rejection::Table(_) => ErrorKind::Table,

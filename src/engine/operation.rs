@@ -77,7 +77,7 @@ impl<T> Ended<Result<T, Failure>> {
         outcome: impl FnOnce(&T) -> O,
     ) -> Result<T, Error> {
         let Self { result, cause, report } = self;
-        let result = result.map_err(|failure| Error::of_failure(failure, operation, key, cause));
+        let result = result.map_err(|failure| Error::of_failure(failure, operation, &[key], cause));
         match &result {
             Ok(done) => report.ended(name, key, outcome(done).as_ref()),
             Err(error) => report.failed(name, key, error),

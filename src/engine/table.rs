@@ -1,7 +1,7 @@
 //! Creates the lock table where nothing else does, and reports precisely what is wrong with it.
 
 use super::Engine;
-use super::error::{BoxError, Error, ErrorKind};
+use super::error::{BoxError, Error, ErrorKind, kind_of};
 use super::fault::{cause_of, fault_of_error, fault_of_unsent, with_table_name};
 use super::interceptor::{TransmissionInterceptor, observed};
 use aws_sdk_dynamodb::Client;
@@ -86,7 +86,10 @@ async fn check_with(engine: &Engine, dynamodb: &Client) -> Result<(), Error> {
     if findings.is_empty() {
         return Ok(());
     }
-    Err(Error::table(format!("the table {:?} cannot be used as it is: {}", engine.table(), findings.join("; "))))
+    Err(Error::new(
+        ErrorKind::Table,
+        format!("the table {:?} cannot be used as it is: {}", engine.table(), findings.join("; ")),
+    ))
 }
 
 async fn wait_until_active(engine: &Engine, dynamodb: &Client) -> Result<TableDescription, Error> {
@@ -100,11 +103,14 @@ async fn wait_until_active(engine: &Engine, dynamodb: &Client) -> Result<TableDe
             Err(error) => return Err(error),
         };
         if engine.clock().now().longest_since(started) > PATIENCE {
-            return Err(Error::table(format!(
-                "the table {:?} is not active after {PATIENCE:?}: its status is {}",
-                engine.table(),
-                status_name(status.as_ref())
-            )));
+            return Err(Error::new(
+                ErrorKind::Table,
+                format!(
+                    "the table {:?} is not active after {PATIENCE:?}: its status is {}",
+                    engine.table(),
+                    status_name(status.as_ref())
+                ),
+            ));
         }
         tracing::info!(table = engine.table(), status = status_name(status.as_ref()), "waiting for the lock table");
         engine.clock().sleep(BETWEEN_LOOKS).await;
@@ -113,7 +119,9 @@ async fn wait_until_active(engine: &Engine, dynamodb: &Client) -> Result<TableDe
 
 async fn describe(engine: &Engine, dynamodb: &Client) -> Result<TableDescription, Error> {
     let described = asked(engine, "described", dynamodb.describe_table().table_name(engine.table()).send()).await?;
-    described.table.ok_or_else(|| Error::table(format!("DynamoDB describes the table {:?} as nothing", engine.table())))
+    described.table.ok_or_else(|| {
+        Error::new(ErrorKind::Table, format!("DynamoDB describes the table {:?} as nothing", engine.table()))
+    })
 }
 
 async fn ttl_of(engine: &Engine, dynamodb: &Client) -> Result<Option<TimeToLiveDescription>, Error> {
@@ -233,7 +241,7 @@ fn definitions(schema: &Schema) -> Result<Vec<AttributeDefinition>, Error> {
 }
 
 fn incomplete(error: aws_sdk_dynamodb::error::BuildError) -> Error {
-    Error::table("the table's definition is incomplete".to_owned()).because(Some(Box::new(error)))
+    Error::new(ErrorKind::Table, "the table's definition is incomplete".to_owned()).because(Some(Box::new(error)))
 }
 
 fn status_name(status: Option<&TableStatus>) -> &str {
@@ -252,8 +260,18 @@ where
     let cause: Option<BoxError> = Some(cause_of(Some(&fault), error));
     let table = engine.table();
     match fault {
-        Fault::Rejected(rejection) => Error::table_rejected(&rejection).because(cause),
-        Fault::Throttled => Error::table_unavailable(table, what).because(cause),
-        Fault::Unknown => Error::table_unknown(table, what).because(cause),
+        Fault::Rejected(rejection) => Error::new(kind_of(&rejection), rejection.text(&[])),
+        Fault::Throttled => Error::new(
+            ErrorKind::Unavailable,
+            format!("the table {table:?} was not {what}: DynamoDB throttled or refused the requests for now; retry later"),
+        ),
+        Fault::Unknown => Error::new(
+            ErrorKind::Unknown,
+            format!(
+                "outcome unknown: DynamoDB gave no usable response in time, so the table {table:?} may or may not have been \
+                 {what}; retry the call"
+            ),
+        ),
     }
+    .because(cause)
 }

@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn every_kind_leaves_a_function_under_its_name() {
         let key = LockKey::from("k");
-        let failed = |failure| Error::of_failure(failure, Operation::Acquire, &key, None);
+        let failed = |failure| Error::of_failure(failure, Operation::Acquire, &[&key], None);
         let observation = serde_json::from_str(r#"{"version":"v","leaseMillis":1,"unchangedForMillis":0}"#).unwrap();
         let refusal = Refusal {
             key: key.clone(),
@@ -132,7 +132,7 @@ mod tests {
     #[cfg(feature = "once")]
     #[test]
     fn work_that_failed_for_good_is_told_from_work_that_fails() {
-        let error = Error::failed_before(&LockKey::from("k"), "\"no\"".to_owned());
+        let error = crate::once::errors::failed_before(&LockKey::from("k"), "\"no\"".to_owned());
         assert_eq!(error_type(&error), "WorkFailedBefore");
     }
 

@@ -210,7 +210,7 @@ impl<'a> Acquire<'a> {
                         tracing::warn!(%key, ?lease, "DynamoDB did not answer: if the lock was acquired, it stays held until its lease ends");
                     });
                 }
-                Err(Error::of_failure(failure, Operation::Acquire, &self.key, cause))
+                Err(Error::of_failure(failure, Operation::Acquire, &[&self.key], cause))
             }
         };
         reported(tried, report, &self.key)

@@ -36,8 +36,9 @@ pub enum CommitOutcome {
 pub(crate) fn fence(engine: &Engine, holding: &Holding) -> Result<TransactWriteItem, Error> {
     let action = Action::Fence { grant: holding.newest.grant, token: holding.token };
     let request = Request::alone(holding.key.clone(), action);
-    transaction::lock_item(engine.table(), &engine.settings().schema, &request)
-        .map_err(|error| Error::unbuildable(&error))
+    transaction::lock_item(engine.table(), &engine.settings().schema, &request).map_err(|error| {
+        Invalid::new(format!("the condition check cannot be built from the given parts: {error}")).into()
+    })
 }
 
 /// A commit before it is awaited, which keeps the lock or releases it. See [`Lock::commit`] and [`Lock::commit_and_release`]
@@ -140,7 +141,7 @@ impl HeldLocks {
             }
             match failure {
                 Failure::Lost => self.lost_error(),
-                failure => Error::of_failed_locks(failure, operation, &self.named(), cause),
+                failure => Error::of_failure(failure, operation, &self.named(), cause),
             }
         });
         match &committed {

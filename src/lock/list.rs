@@ -2,7 +2,7 @@
 
 use super::peek::PeekedLock;
 use crate::engine::attributes::{self, Attributes};
-use crate::engine::error::Error;
+use crate::engine::error::{Error, ErrorKind};
 use crate::engine::{Engine, table};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity};
@@ -146,7 +146,7 @@ impl List {
         let text = |name: &String| {
             let text = item.get(name).and_then(|key| key.as_s().ok()).cloned();
             text.ok_or_else(|| {
-                Error::table(format!(
+                Error::new(ErrorKind::Table, format!(
                     "the key of the table {:?} is not as this client expects: a row has no text {name:?}; check its key schema",
                     self.engine.table()
                 ))
@@ -162,7 +162,7 @@ impl List {
         } else {
             match Record::read(item, schema) {
                 Ok(record) => ListedRow::Lock(record.into()),
-                Err(invalid) => ListedRow::Invalid(Error::of_failure(invalid.into(), Operation::Read, &key, None)),
+                Err(invalid) => ListedRow::Invalid(Error::of_failure(invalid.into(), Operation::Read, &[&key], None)),
             }
         };
         Ok(Listed { key, row })

@@ -8,7 +8,7 @@ use super::set::acquire::check_distinct;
 use super::terms::{Tried, reported};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::error::{Error, Refusal};
+use crate::engine::error::{Detail, Error, ErrorKind, Refusal};
 use crate::engine::operation::{Ended, operation_span};
 use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{
@@ -252,7 +252,7 @@ impl<'a> AcquirePlace<'a> {
             Err(FailedAcquire { failure, of: places }) => {
                 let keys: Vec<LockKey> = places.into_iter().map(|place| self.places.key(place)).collect();
                 let keys = if keys.is_empty() { vec![&of] } else { keys.iter().collect() };
-                Err(Error::of_failed_locks(failure, Operation::Acquire, &keys, cause))
+                Err(Error::of_failure(failure, Operation::Acquire, &keys, cause))
             }
         };
         reported(tried, report, &of)
@@ -289,7 +289,7 @@ impl<'a> IntoFuture for AcquirePlace<'a> {
             let name = self.name.clone();
             match self.acquire(true).await? {
                 Tried::Granted(lock) => Ok(lock),
-                Tried::Refused(refusals) => Err(Error::full(name.as_ref(), refusals)),
+                Tried::Refused(refusals) => Err(full(name.as_ref(), refusals)),
             }
         })
     }
@@ -302,4 +302,18 @@ impl fmt::Debug for AcquirePlace<'_> {
             .field("request", &self.request)
             .finish_non_exhaustive()
     }
+}
+
+/// Of a call that needs one of several places, and found all of them held.
+fn full(name: Option<&LockKey>, refusals: Vec<Refusal>) -> Error {
+    let first = refusals.iter().enumerate().min_by_key(|(_, one)| one.retry_after).map_or(0, |(index, _)| index);
+    let what = match name {
+        Some(name) => {
+            format!("the semaphore {} is full: all of its {} places are held", Named(name), refusals.len())
+        }
+        None => format!("all {} locks are held", refusals.len()),
+    };
+    let retry = refusals.get(first).map(|one| one.retry_after).unwrap_or_default();
+    let message = format!("{what}: retry in at most {retry:?}");
+    Error::new(ErrorKind::Held, message).with(Detail::Refused { refusals, decisive: first })
 }

@@ -7,13 +7,13 @@ use super::validity::Standing;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::deadline::{Deadline, LeasePolicy};
-use crate::engine::error::{BoxError, Error};
+use crate::engine::error::{BoxError, Error, ErrorKind};
 use crate::engine::operation::{Ended, operation_span};
 use crate::engine::port::EnginePort;
 use crate::engine::report;
 use lambda_lock_protocol::{
-    self as protocol, DataChange, Failure, Invalid, LockKey, Operation, ReleaseOptions, Released, SavedLock,
-    millis_rounded_up,
+    self as protocol, DataChange, Failure, Invalid, LockKey, Locks, Named, Operation, ReleaseOptions, Released,
+    SavedLock, millis_rounded_up,
 };
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -70,7 +70,7 @@ impl HeldLocks {
     /// have worked at the same time.
     pub(crate) async fn finish_work(mut self) -> Result<(), Error> {
         if self.is_lost() {
-            let error = Error::lost_by_work(&self.lost());
+            let error = lost_by_work(&self.lost());
             return Err(error.and_may_be_held(&self.finish_lost().await));
         }
         let (mut lost, mut left) = (Vec::new(), Vec::new());
@@ -88,7 +88,7 @@ impl HeldLocks {
         if lost.is_empty() {
             return Ok(());
         }
-        let error = Error::lost_by_work(&lost.iter().collect::<Vec<_>>());
+        let error = lost_by_work(&lost.iter().collect::<Vec<_>>());
         Err(error.and_may_be_held(&left.iter().collect::<Vec<_>>()))
     }
 
@@ -106,7 +106,7 @@ impl HeldLocks {
             return error.and_may_be_held(&self.finish_lost().await);
         }
         let (all_released, left) = self.release_all().await;
-        Error::cut_short(&named, all_released).and_may_be_held(&left.iter().collect::<Vec<_>>())
+        cut_short(&named, all_released).and_may_be_held(&left.iter().collect::<Vec<_>>())
     }
 
     /// Releases the locks after the work, unless they are given back already. A failure is only logged, because the work has
@@ -205,7 +205,7 @@ pub(super) async fn outcomes(releases: Vec<(LockKey, Release)>) -> Vec<(LockKey,
 /// The error of an acquire whose grants may stay behind, although nobody will work with them.
 pub(super) fn may_hold(keys: &[&LockKey], cause: Error) -> Error {
     let cause: BoxError = Box::new(cause);
-    Error::of_failed_locks(Failure::OutcomeUnknown, Operation::Acquire, keys, cause)
+    Error::of_failure(Failure::OutcomeUnknown, Operation::Acquire, keys, cause)
 }
 
 /// Logs that the lock was not released, or was no longer ours. The caller gets the work's own outcome instead.
@@ -214,6 +214,36 @@ pub(super) fn not_released(key: &LockKey, error: Option<Error>) {
         None => tracing::warn!(%key, "the lock was no longer ours when it was released"),
         Some(error) => tracing::warn!(%key, %error, "the lock was not released; its lease frees it"),
     }
+}
+
+fn lost_by_work(keys: &[&LockKey]) -> Error {
+    let message = format!(
+        "{} {} lost before the work finished: the work succeeded, but another holder may have worked \
+         at the same time; check what the work wrote",
+        Locks(keys),
+        if keys.len() > 1 { "were" } else { "was" }
+    );
+    Error::new(ErrorKind::Lost, message)
+}
+
+fn cut_short(keys: &[&LockKey], released: bool) -> Error {
+    let now = match (keys.len() > 1, released) {
+        (false, true) => "the lock was released",
+        (false, false) => "the lock was not released",
+        (true, true) => "they were released",
+        (true, false) => "not all were released",
+    };
+    let message = format!(
+        "the lease of {} ended while the work ran, so the work was stopped; {now}; check what the work left behind, \
+         and give it more time or checkpoints",
+        Locks(keys)
+    );
+    Error::new(ErrorKind::CutShort, message)
+}
+
+fn released_without_data(key: &LockKey, invalid: &Invalid) -> Error {
+    let key = Named(key);
+    Error::new(ErrorKind::InvalidRequest, format!("the lock {key} was released, but without its data: {invalid}"))
 }
 
 /// What a release found. There is no third case, so a `match` needs no `_`.
@@ -417,13 +447,13 @@ impl Release {
         };
         let Ended { result, cause, report } = self.engine.run(&deadline, &span, call).await;
         let released = match result {
-            Ok(Released::WithoutData(reason)) => Err(Error::released_without_data(&key, &Invalid::new(reason))),
+            Ok(Released::WithoutData(reason)) => Err(released_without_data(&key, &Invalid::new(reason))),
             Ok(released @ Released::Released { .. }) => match too_large {
-                Some(invalid) => Err(Error::released_without_data(&key, &invalid)),
+                Some(invalid) => Err(released_without_data(&key, &invalid)),
                 None => Ok(released),
             },
             Ok(gone) => Ok(gone),
-            Err(failure) => Err(Error::of_failure(failure, Operation::Release, &key, cause)),
+            Err(failure) => Err(Error::of_failure(failure, Operation::Release, &[&key], cause)),
         };
         match &released {
             Ok(Released::Released { .. }) => report.released(&key, lease_age, "Released"),

@@ -1,5 +1,6 @@
 //! An attempt: a held lock whose work ends when its outcome is stored.
 
+use super::errors;
 use crate::engine::error::Error;
 use crate::engine::report;
 use crate::lock::commit::{self, Commit};
@@ -148,7 +149,7 @@ impl Attempt {
             Err(invalid) => {
                 let (key, failure) = (self.lock.key().clone(), instead(&invalid));
                 commit::settle(self.lock, Ok(StoredOutcome::Failed(failure.clone())), Vec::new()).await?;
-                Err(Error::result_not_stored(&key, &invalid, failure))
+                Err(errors::result_not_stored(&key, &invalid, failure))
             }
         }
     }
@@ -207,7 +208,7 @@ impl Attempt {
     pub(super) fn cut_short(self) -> Error {
         self.lock.held.abandon();
         report::cut_short(&self.lock.held.engine, self.lock.key());
-        Error::work_cut_short(self.lock.key())
+        errors::work_cut_short(self.lock.key())
     }
 
     /// Ends the attempt after the work returned an error. The caller gets that error, so failures here are only logged.

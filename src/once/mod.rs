@@ -1,6 +1,7 @@
 //! Idempotent work: it is done once for each key. Later calls return the outcome from its record.
 
 mod attempt;
+pub(crate) mod errors;
 mod finite;
 mod payload;
 mod request;

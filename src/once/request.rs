@@ -1,6 +1,7 @@
 //! Once: the options of idempotent work, and the result of a request for it.
 
 use super::attempt::Attempt;
+use super::errors;
 use super::payload::{Fingerprint, fingerprint};
 use super::status::{self, OnceStatus};
 use crate::engine::Engine;
@@ -298,7 +299,7 @@ impl<'a> Once<'a> {
         let name = self.name.clone();
         let started = match started {
             Ok(started) => self.started(started).instrument(span.clone()).await,
-            Err(failure) => Err(Error::of_failure(failure, Operation::Acquire, &self.name, cause)),
+            Err(failure) => Err(Error::of_failure(failure, Operation::Acquire, &[&self.name], cause)),
         };
         match &started {
             Ok(Started::Attempt(attempt)) => report.granted("once", &name, attempt.fencing_token()),
@@ -352,7 +353,7 @@ impl<'a> Once<'a> {
         use protocol::once::Started as Answer;
         match started {
             Answer::Settled(record) => replayed(&self.name, record),
-            Answer::Mismatch(_) => Err(Error::payload_mismatch(&self.name)),
+            Answer::Mismatch(_) => Err(errors::payload_mismatch(&self.name)),
             Answer::Lock(Acquired::Held(seen), _) => Err(Error::refused(vec![Refusal::new(self.name, seen)], 1)),
             Answer::Lock(Acquired::Granted { holding, data, renew_first }, record) => {
                 let lock = Lock::granted(self.engine.clone(), holding, self.budget, data);
@@ -366,12 +367,12 @@ impl<'a> Once<'a> {
 fn replayed<T: DeserializeOwned>(name: &LockKey, record: OnceRecord) -> Result<Started<T>, Error> {
     match record.settled {
         Some((StoredOutcome::Done(json), _)) => {
-            let result = serde_json::from_str(&json).map_err(|error| Error::unreadable_result(name, error))?;
+            let result = serde_json::from_str(&json).map_err(|error| errors::unreadable_result(name, error))?;
             Ok(Started::Replayed(result))
         }
-        Some((StoredOutcome::Failed(failure), _)) => Err(Error::failed_before(name, failure)),
+        Some((StoredOutcome::Failed(failure), _)) => Err(errors::failed_before(name, failure)),
         // The protocol never reports such a record as settled.
-        None => Err(Error::of_failure(Failure::OutcomeUnknown, Operation::Acquire, name, None)),
+        None => Err(Error::of_failure(Failure::OutcomeUnknown, Operation::Acquire, &[name], None)),
     }
 }
 

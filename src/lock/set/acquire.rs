@@ -220,7 +220,7 @@ pub(super) async fn acquire(
             };
             let of: Vec<&LockKey> =
                 if of.is_empty() { named } else { of.into_iter().filter_map(|index| keys.get(index)).collect() };
-            Err(Error::of_failed_locks(failure, Operation::Acquire, &of, cause))
+            Err(Error::of_failure(failure, Operation::Acquire, &of, cause))
         }
     };
     reported(tried, report, &keys[0])

@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::clock::SharedClock;
 use crate::engine::deadline::{Deadline, WaitEnd, lease_policy};
-use crate::engine::error::{Error, ErrorKind};
+use crate::engine::error::{Detail, Error, ErrorKind, in_millis};
 use crate::lock::acquire::Acquire;
 use crate::lock::at_once::{Task, at_once};
 use crate::lock::guard::Lock;
@@ -20,7 +20,7 @@ use crate::lock::renew::can_be_extended;
 use crate::lock::terms::{Terms, Tried};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lambda_lock_protocol::{DataChange, Instants, LockKey, Observation};
+use lambda_lock_protocol::{DataChange, Instants, LockKey, Locks, Observation};
 use std::fmt;
 use std::future::{Future, IntoFuture, pending, poll_fn};
 use std::pin::{Pin, pin};
@@ -123,7 +123,7 @@ impl AcquireInOrder<'_> {
         for (key, seen) in self.0.keys.iter().zip(seen) {
             if !holds.is_empty() && time.left().is_zero() {
                 let not_asked: Vec<&LockKey> = self.0.keys[holds.len()..].iter().collect();
-                let error = Error::no_time_to_ask(&not_asked, time.total, time.passed());
+                let error = no_time_to_ask(&not_asked, time.total, time.passed());
                 return Err(self.given_back(holds, error).await);
             }
             let (acquired, failed) = self.acquire_next(key, owner, &mut holds, seen.clone(), time).await;
@@ -181,7 +181,7 @@ impl AcquireInOrder<'_> {
                     if late >= MAX_LATE || self.0.wait()?.is_zero() {
                         let took = clock.now().longest_since(began);
                         let lease = holds.iter().map(|hold| hold.believed_lease(engine)).min().unwrap_or_default();
-                        let error = Error::lease_too_short(&self.0.named(), lease, took);
+                        let error = lease_too_short(&self.0.named(), lease, took);
                         return self.unless_lost(holds, error).await;
                     }
                     clock.sleep(PAUSE).await;
@@ -300,7 +300,7 @@ async fn keep_one_renewed(engine: &Engine, budget: Option<&Budget>, hold: &mut H
         }
         if late >= MAX_LATE {
             let took = clock.now().longest_since(began);
-            return Error::lease_too_short(&[hold.key()], hold.believed_lease(engine), took);
+            return lease_too_short(&[hold.key()], hold.believed_lease(engine), took);
         }
     }
 }
@@ -341,4 +341,28 @@ impl fmt::Debug for AcquireInOrder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AcquireInOrder").field("keys", &self.0.keys).finish_non_exhaustive()
     }
+}
+
+/// Of an acquire whose time was over before it had asked for these locks.
+fn no_time_to_ask(keys: &[&LockKey], time: Duration, took: Duration) -> Error {
+    let message = format!(
+        "{} {} not asked for, because the call has {:?} for all of its locks, and {:?} have passed: retry later, give it more \
+         time, or ask for fewer locks",
+        Locks(keys),
+        if keys.len() > 1 { "were" } else { "was" },
+        in_millis(time),
+        in_millis(took)
+    );
+    Error::new(ErrorKind::OutOfTime, message).with(Detail::Time { needed: took, remaining: time })
+}
+
+/// Of an acquire whose leases end before the responses to their renewals.
+fn lease_too_short(keys: &[&LockKey], lease: Duration, took: Duration) -> Error {
+    let message = format!(
+        "a lease of {lease:?} is too short for {}: a renewal took {:?}, and the lease was over by then; give a lease of \
+         several times the response time, and a budget that covers it",
+        Locks(keys),
+        in_millis(took)
+    );
+    Error::new(ErrorKind::OutOfTime, message).with(Detail::Time { needed: took, remaining: lease })
 }
