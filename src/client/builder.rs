@@ -50,19 +50,7 @@ impl LockClient {
     /// were fetched. Otherwise it calls the credentials provider once itself, which costs nothing for credentials in
     /// Lambda's environment variables.
     pub fn builder(dynamodb: Client, table: impl Into<String>) -> LockClientBuilder {
-        Self::builder_from_conf(dynamodb.config().to_builder(), table)
-    }
-
-    /// Returns the same builder, from the settings for an SDK client. Use it if no other code needs that client. A cold
-    /// start is then about 40 µs shorter, and takes 24 kB less memory.
-    ///
-    /// It takes the SDK's builder because the lock adds settings of its own. So the configuration is built only once.
-    ///
-    /// # Panics
-    /// [`build`](LockClientBuilder::build) panics if the settings have no behavior version, as
-    /// `aws_sdk_dynamodb::Client::from_conf` does.
-    pub fn builder_from_conf(config: Builder, table: impl Into<String>) -> LockClientBuilder {
-        LockClientBuilder::new(config, table.into())
+        LockClientBuilder::new(dynamodb.config().to_builder(), table.into())
     }
 }
 

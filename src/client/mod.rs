@@ -15,7 +15,6 @@ use crate::lock::guard::Lock;
 use crate::lock::place::{AcquirePlace, Semaphore};
 use crate::lock::release::{Release, ReleaseWorkflow};
 use crate::lock::resume::Resume;
-use crate::lock::set::LockSet;
 use crate::lock::set::acquire::AcquireAll;
 use crate::lock::set::release::ReleaseAll;
 use crate::lock::set::resume::{ReclaimAll, ResumeAll, SavedLockSet};
@@ -232,11 +231,6 @@ impl LockClient {
         ReleaseWorkflow::of_workflow(&self.engine, self.row_of(key), workflow.into())
     }
 
-    /// The name of the lock table.
-    pub fn table(&self) -> &str {
-        self.engine.table()
-    }
-
     /// Acquires several locks together: all of them or none, by one request. They have one fencing token. Waits for all
     /// of them, and holds nothing meanwhile.
     ///
@@ -271,33 +265,7 @@ impl LockClient {
         AcquireAll::new(&self.engine, self.rows_of(keys))
     }
 
-    /// Acquires several locks together, runs the work, and releases the locks whether the work succeeded or failed, as
-    /// [`with_lock`](LockClient::with_lock) does with one lock.
-    ///
-    /// # Errors
-    /// Returns the errors of [`acquire_all`](LockClient::acquire_all), and those of [`with_lock`](LockClient::with_lock)
-    /// for the work and its end.
-    ///
-    /// # Requests and IAM actions
-    /// The requests are those of [`acquire_all`](LockClient::acquire_all), and one `UpdateItem` for each lock at the end.
-    ///
-    /// # Cancel safety
-    /// Dropping the future drops the work at that point and leaves the locks held until the lease ends.
-    pub async fn with_locks<K, T, E, F>(
-        &self,
-        keys: impl IntoIterator<Item = K>,
-        budget: &Budget,
-        work: F,
-    ) -> Result<T, E>
-    where
-        K: Into<LockKey>,
-        F: AsyncFnOnce(&mut LockSet) -> Result<T, E>,
-        E: From<Error>,
-    {
-        self.acquire_all(keys).within(budget).await?.run(work).await
-    }
-
-    /// Continues to hold a [saved set](LockSet::save), with the same grants and fencing tokens.
+    /// Continues to hold a [saved set](crate::LockSet::save), with the same grants and fencing tokens.
     ///
     /// # Errors
     /// Returns the errors of [`resume`](LockClient::resume). When one lock is lost, it releases the others and returns
@@ -305,7 +273,7 @@ impl LockClient {
     /// owners or workflows.
     ///
     /// # Requests and IAM actions
-    /// It sends one write for each lock (`dynamodb:UpdateItem`), as [`checkpoint`](LockSet::checkpoint) does.
+    /// It sends one write for each lock (`dynamodb:UpdateItem`), as [`checkpoint`](crate::LockSet::checkpoint) does.
     ///
     /// # Cancel safety
     /// It is cancel safe, because the saved set still represents the locks.

@@ -345,7 +345,8 @@ mod tests {
 
     fn locks(config: Builder) -> LockClient {
         let config = config.behavior_version(BehaviorVersion::latest());
-        let locks = LockClient::builder_from_conf(config, "locks").request_timeout(Duration::from_millis(20));
+        let locks =
+            LockClient::builder(Client::from_conf(config.build()), "locks").request_timeout(Duration::from_millis(20));
         locks.build().unwrap()
     }
 

@@ -189,23 +189,34 @@ async fn a_release_that_fails_for_one_lock_releases_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_locks_releases_after_success_and_after_an_error() {
+async fn run_of_a_set_releases_after_success_and_after_an_error() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
     let budget = process.budget(secs(30));
-    let token =
-        locks.with_locks(["a", "b"], &budget, async |set| Ok::<_, Error>(set.fencing_token().unwrap())).await.unwrap();
+    let token = locks
+        .acquire_all(["a", "b"])
+        .within(&budget)
+        .await
+        .unwrap()
+        .run(async |set| Ok::<_, Error>(set.fencing_token().unwrap()))
+        .await
+        .unwrap();
     assert_eq!((released(&table, &["a", "b"]), table.number("a", "fencingToken")), (vec![true; 2], token));
 
-    let failed =
-        locks.with_locks(["a", "b"], &budget, async |_| Err::<(), Box<dyn std::error::Error>>("no".into())).await;
+    let failed = locks
+        .acquire_all(["a", "b"])
+        .within(&budget)
+        .await
+        .unwrap()
+        .run(async |_| Err::<(), Box<dyn std::error::Error>>("no".into()))
+        .await;
     assert_eq!(failed.unwrap_err().to_string(), "no");
     assert_eq!(released(&table, &["a", "b"]), [true; 2]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_locks_stops_work_whose_lease_ends_and_says_what_became_of_the_locks() {
+async fn run_of_a_set_stops_work_whose_lease_ends_and_says_what_became_of_the_locks() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
@@ -251,12 +262,12 @@ async fn work_is_stopped_when_the_first_of_the_leases_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_locks_reports_a_lock_that_was_lost_before_the_end() {
+async fn run_of_a_set_reports_a_lock_that_was_lost_before_the_end() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
     let budget = process.budget(secs(30));
-    let lost = locks.with_locks(["a", "b"], &budget, async |_| {
+    let lost = locks.acquire_all(["a", "b"]).within(&budget).await.unwrap().run(async |_| {
         table.delete("b");
         taken(&table, "b").await;
         Ok::<_, Error>(())
@@ -295,7 +306,11 @@ async fn work_that_drops_a_checkpoint_which_finds_a_lost_lock_leaves_none_of_the
     let locks = process.locks("me");
     let budget = process.budget(secs(500)).reserve(secs(0));
     let worked: Result<(), Error> = locks
-        .with_locks(["a", "b"], &budget, async |set| {
+        .acquire_all(["a", "b"])
+        .within(&budget)
+        .await
+        .unwrap()
+        .run(async |set| {
             locks.release(set.to_saved().locks()[1].clone()).await?;
             process.next([Fault::None, Fault::None, Fault::BlackHole]);
             assert!(tokio::time::timeout(millis(300), set.checkpoint()).await.is_err());

@@ -64,7 +64,7 @@ impl Config {
 
     fn make_locks(&self) -> Result<LockClient, ConfigError> {
         let Schema { key_attribute, sort_key_attribute, ttl, dialect } = &self.schema;
-        let mut builder = LockClient::builder_from_conf(sdk_config(self)?, &self.table)
+        let mut builder = LockClient::builder(self.dynamodb()?, &self.table)
             .key_attribute(key_attribute)
             .dialect(*dialect)
             .operations_at_info();

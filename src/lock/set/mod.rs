@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime};
 /// makes single locks of it.
 ///
 /// Dropping it releases nothing, as with a [`Lock`].
-#[must_use = "locks that are dropped stay taken until their leases end: release them, or use `with_locks`"]
+#[must_use = "locks that are dropped stay taken until their leases end: release them, or use `run`"]
 pub struct LockSet {
     held: HeldLocks,
 }
