@@ -210,7 +210,7 @@ def paths():
 def logs():
     page = "docs/operations.md"
     source = "".join(path.read_text() for path in Path("src").rglob("*.rs"))
-    spans = re.findall(r'info_span!\(\s*"(\w+)"', source)
+    spans = re.findall(r'operation_span!\(\s*"(\w+)"', source)
     same(f"{page}, spans", names(table(page, "### Functions of your own", "| span |")), spans)
     warnings = re.findall(r'tracing::warn!\([^;]*?"((?:[^"\\]|\\.)*)"', source, re.S)
     # The longest one is cut on the page.

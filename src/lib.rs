@@ -3,16 +3,16 @@
 #![deny(clippy::disallowed_methods)]
 //! A lock on DynamoDB for callers that live for seconds.
 //!
-//! It is made for AWS Lambda. To acquire takes **one request**. Leases and waiting follow the invocation's deadline. The
-//! caller renews explicitly between steps, and nothing runs in the background. Every grant has a **fencing token**.
+//! It is made for AWS Lambda. To acquire takes **one request**. Leases and waiting follow the invocation's deadline. A lease
+//! is renewed when the caller says so, and nothing runs in the background. Every grant has a **fencing token**.
 //!
 //! # Do you need a lock?
 //!
 //! Often you do not. Use something else in these cases:
 //!
 //! * The effect is one DynamoDB item. A **conditional write** is cheaper and leaves nothing behind.
-//! * An event that is delivered twice must take effect once. Use `once` (feature of that name). With a lock the second
-//!   event repeats the work.
+//! * An event that is delivered twice must take effect once. Use `locks.once(key)`, with the feature `once`. A lock alone
+//!   does not stop the second event: it does the work again, after the first.
 //! * The work may run twice without harm. Let it.
 //! * Messages of one customer must not overtake each other. An **SQS FIFO queue** with a message group per customer
 //!   keeps them in order, one at a time.
@@ -30,22 +30,60 @@
 //! # async fn orders_of(_: &str) -> Result<Vec<String>, Error> { Ok(Vec::new()) }
 //! # async fn statement_of(_: &str, _: &[String]) -> Result<String, Error> { Ok(String::new()) }
 //! # fn save(_: &str) -> TransactWriteItem { TransactWriteItem::builder().build() }
+//! # fn main_once(dynamodb: aws_sdk_dynamodb::Client) -> Result<(), Error> {
+//! // Once, in `main`: an `aws_sdk_dynamodb::Client`, and the name of the table.
+//! let locks = LockClient::builder(dynamodb, "locks").build()?;
+//! # Ok(())
+//! # }
+//!
 //! async fn handler(customer: &str, locks: &LockClient) -> Result<(), Error> {
-//!     let budget = Budget::lasting(Duration::from_secs(25)); // what is left of this invocation
+//!     // What is left of this invocation. With the feature `lambda`: Budget::from(&event.context).
+//!     let budget = Budget::lasting(Duration::from_secs(25));
 //!     locks
 //!         .with_lock(customer, &budget, async |lock| {
 //!             let orders = orders_of(customer).await?;
 //!             lock.checkpoint().await?; // `Lost`: stop, the lock is no longer ours
-//!             let statement = statement_of(customer, &orders).await?; // every call makes a new one
-//!             lock.commit([save(&statement)]).await?; // applies only while the lock is ours
+//!             let statement = statement_of(customer, &orders).await?; // a second event would make a second statement
+//!             lock.commit([save(&statement)]).await?; // one transaction, applied only while the lock is ours
 //!             Ok(())
 //!         })
 //!         .await // released on success and on error
 //! }
 //! ```
 //!
+//! The lease covers what is left of the [`Budget`], and a little more. A call waits for the lock for at most half of the
+//! budget, so that the other half is left for the work: [`reserve`](Budget::reserve) sets how much is left.
+//!
 //! Each caller does the whole work. When the event is delivered twice, the statement is made twice. For work that must
 //! not be done twice, such as a payment, use `once`.
+//!
+//! # What to call
+//!
+//! | for | call |
+//! |---|---|
+//! | one caller at a time | `locks.`[`with_lock`](LockClient::with_lock)`(key, &budget, work)`. With other settings, such as a lease: `locks.`[`acquire`](LockClient::acquire)`(key).within(&budget).await?.`[`run`](Lock::run)`(work)` |
+//! | one try, without waiting | `locks.acquire(key).within(&budget).`[`try_once`](Acquire::try_once)`()`: [`Tried`] is `Granted` with the lock, or `Refused` with its holder |
+//! | several keys, all of them or none | `locks.`[`acquire_all`](LockClient::acquire_all)`(keys).within(&budget)`: a [`LockSet`], which can do what a [`Lock`] can |
+//! | at most three callers at a time | `locks.`[`semaphore`](LockClient::semaphore)`(name, 3).acquire().within(&budget)`: a [`Lock`] that knows its [`place`](Lock::place) |
+//! | work that is done once for each key | `locks.once(key).payload(&event).within(&budget).run(work)`, with the feature `once`. Its result is stored, for 24 hours by default. Later calls return it. Work that crashed is done again, so a payment provider needs an idempotency key too |
+//! | writes that apply only while the lock is ours | [`commit`](Lock::commit)`(writes)`, or [`commit_and_release`](Lock::commit_and_release). In a transaction of your own: [`condition_check`](Lock::condition_check) |
+//! | a lease that ends before the work does | [`checkpoint`](Lock::checkpoint) between steps. Around a long step [`keep_alive`](Lock::keep_alive), which renews while the step runs |
+//! | work that the next function or state continues | [`save`](Lock::save), and there `locks.`[`resume`](LockClient::resume)`(saved)` |
+//! | a whole handler under a lock | `lambda::LockLayer`, with the feature `lambda` |
+//! | operators: to look at locks, break and freeze them, make the table | `locks.`[`operator`](LockClient::operator)`()` |
+//!
+//! `with_lock`, `run` and `release` release the lock. A guard that is dropped releases nothing: its lease frees it.
+//!
+//! # Errors
+//!
+//! [`Error::kind`] says what to do. These four are met most:
+//!
+//! | kind | what to do |
+//! |---|---|
+//! | [`Held`](ErrorKind::Held) | retry later. [`Error::refusal`] has the holder, and `retry_after`: by then it has released or can be proven dead, or has renewed |
+//! | [`Lost`](ErrorKind::Lost) | stop, and do not write |
+//! | [`Unknown`](ErrorKind::Unknown) | there was no usable response. Retry the call, but a commit: ask [`resolve_commit`](Lock::resolve_commit) first |
+//! | [`CutShort`](ErrorKind::CutShort) | the lease ended while the work ran, so the work was dropped: check what it left behind |
 //!
 //! # The table
 //!
