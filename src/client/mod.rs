@@ -240,7 +240,8 @@ impl LockClient {
     /// #     locks: &lambda_lock::LockClient, budget: &lambda_lock::Budget, debit: TransactWriteItem, credit: TransactWriteItem,
     /// # ) -> Result<(), lambda_lock::Error> {
     /// let set = locks.acquire_all(["account-1", "account-2"]).within(budget).await?;
-    /// set.commit_and_release([debit, credit]).await // both accounts, or none
+    /// // Both accounts, or none. After `Unknown`, read the accounts: the locks do not show which.
+    /// set.commit_and_release([debit, credit]).await
     /// # }
     /// ```
     ///

@@ -27,6 +27,8 @@ use std::time::{Duration, SystemTime};
 /// assert!(budget.remaining().unwrap() <= Duration::from_secs(30));
 /// ```
 ///
+/// With the feature `lambda`, `Budget::from(&event.context)` is what is left of an invocation.
+///
 /// Time is counted by the monotonic clock and the wall clock, and the one that shows more time passed counts. A sandbox
 /// that was frozen therefore does not continue with time that it no longer has. Once a call is given the budget, that
 /// call and its lock use the clock of their client.
@@ -102,6 +104,7 @@ impl Budget {
     }
 
     /// Sets how much of the budget is kept for the work. Waiting for a lock ends when no more than this is left.
+    /// A call that has no more than this left tries once, and returns `Held` if it is refused.
     /// Default: half of the budget as it was when created.
     #[must_use]
     pub fn reserve(mut self, reserve: Duration) -> Self {

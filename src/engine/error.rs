@@ -152,7 +152,7 @@ pub enum ErrorKind {
     Denied,
 }
 
-/// Why a lock could not be acquired: who has it, and until when.
+/// Why a lock could not be acquired: who has it, and when to retry.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refusal {
@@ -163,8 +163,8 @@ pub struct Refusal {
     /// When the lease ends, by the holder's own wall clock. `None` for holders that use other clients, which do not
     /// write it.
     pub lease_ends_at: Option<SystemTime>,
-    /// How long until the holder can be proven dead, if it neither renews nor releases. It may release earlier. At least
-    /// ten seconds where the lock is frozen. Where the lock is free and left to those in line: when it is anybody's.
+    /// How long until the holder can be proven dead, if it neither renews nor releases. Retry at the latest then. It may release
+    /// earlier: who retries sooner learns of it sooner, for one request each time. At least ten seconds where the lock is frozen. Where the lock is free and left to those in line: when it is anybody's.
     pub retry_after: Duration,
     /// How many callers [wait in line](crate::Acquire::in_turn) for the lock, as far as its row tells, this one too if it keeps
     /// its place. Some of them may be gone. The lock may be free, and is left to them.

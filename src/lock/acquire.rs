@@ -238,6 +238,7 @@ impl<'a> Acquire<'a> {
     ///
     /// match locks.acquire("nightly").lease(std::time::Duration::from_secs(60)).try_once().await? {
     ///     Tried::Granted(lock) => { /* … the work … */ lock.release().await?; }
+    ///     Tried::Refused(refusal) if refusal.left_to_line => println!("it is free, and others wait in line for it"),
     ///     Tried::Refused(refusal) => println!("{} has it", refusal.holder),
     /// }
     /// # Ok(())

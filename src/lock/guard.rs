@@ -1,6 +1,6 @@
 //! The guard of one held lock, as the caller has it.
 
-use super::held::{Guard, HeldLocks, Hold, run};
+use super::held::{Guard, HeldLocks, Hold};
 use super::watch::LockWatch;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
@@ -153,45 +153,6 @@ impl Lock {
     /// Returns [`OutOfTime`](crate::ErrorKind::OutOfTime). Call checkpoint first, or leave the step to another caller.
     pub fn ensure_remaining(&self, step: Duration) -> Result<(), Error> {
         self.held.ensure_remaining(step)
-    }
-
-    /// Runs the work and releases the lock, as [`with_lock`](crate::LockClient::with_lock) does. Use it for a lock that was acquired
-    /// with other settings, resumed or reclaimed.
-    ///
-    /// ```no_run
-    /// # async fn export() -> Result<(), lambda_lock::Error> { Ok(()) }
-    /// # async fn example(locks: &lambda_lock::LockClient, budget: &lambda_lock::Budget) -> Result<(), lambda_lock::Error> {
-    /// use std::time::Duration;
-    /// let lock = locks.acquire("nightly").within(budget).lease(Duration::from_secs(60)).await?;
-    /// lock.run(async |_| export().await).await
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// Returns the error of the work, `CutShort` or `Lost`, as [`with_lock`](crate::LockClient::with_lock) describes.
-    ///
-    /// # Requests and IAM actions
-    /// Those of a [release](Lock::release).
-    ///
-    /// # Cancel safety
-    /// That of [`with_lock`](crate::LockClient::with_lock).
-    pub async fn run<T, E, F>(self, work: F) -> Result<T, E>
-    where
-        F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
-        E: From<Error>,
-    {
-        run(self, true, work).await
-    }
-
-    /// Does what [`run`](Lock::run) does, but lets the work continue when its lease has ended: another caller may be granted the lock
-    /// from then on. Use this for work that renews late and whose writes are fenced. Work that succeeded although the lock was lost
-    /// returns `Lost`.
-    pub async fn run_without_cut<T, E, F>(self, work: F) -> Result<T, E>
-    where
-        F: AsyncFnOnce(&mut Lock) -> Result<T, E>,
-        E: From<Error>,
-    {
-        run(self, false, work).await
     }
 
     /// Saves the lock as data. The next function or state can [resume](crate::LockClient::resume),

@@ -185,21 +185,6 @@ impl Hold {
     }
 }
 
-/// Runs the work, as long as the locks are ours if it is to be cut, and releases them.
-pub(super) async fn run<G, T, E, F>(mut guard: G, is_cut: bool, work: F) -> Result<T, E>
-where
-    G: Guard,
-    F: AsyncFnOnce(&mut G) -> Result<T, E>,
-    E: From<Error>,
-{
-    let validity = guard.held().validity();
-    let worked = if is_cut { validity.run(work(&mut guard)).await } else { Some(work(&mut guard).await) };
-    match worked {
-        Some(result) => guard.into_held().end_work(result).await,
-        None => Err(guard.into_held().cut_short().await.into()),
-    }
-}
-
 fn covers<'a>(step: Duration, remaining: Duration, named: impl FnOnce() -> Vec<&'a LockKey>) -> Result<(), Error> {
     if remaining.is_zero() || remaining < step {
         return Err(Error::out_of_time(&named(), "lease", step, remaining));

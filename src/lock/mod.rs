@@ -17,3 +17,4 @@ pub(crate) mod set;
 pub(crate) mod terms;
 pub(crate) mod validity;
 pub(crate) mod watch;
+pub(crate) mod work;

@@ -47,7 +47,8 @@ impl Lock {
 
     /// Runs a future and renews the lease while it runs. Each renewal comes a third of the lease after the last one, in
     /// the same task, and nothing is spawned. It comes also where it cannot extend the lease, as where the lease covers the
-    /// whole budget: it shows that the lock is still ours. Use it for one long step that checkpoints cannot divide.
+    /// whole budget: it shows that the lock is still ours. Use it for one long step that checkpoints cannot divide. Within
+    /// [`run`](Lock::run) and `with_lock` its renewals also delay the end at which the work is dropped.
     ///
     /// The renewals stop when the caller no longer polls. A future that blocks its thread, or a frozen sandbox, renews
     /// nothing. Before each poll of the future, the lease is checked against both clocks. Once the lease has ended, the

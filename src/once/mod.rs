@@ -23,7 +23,8 @@ impl LockClient {
     ///
     /// One item holds the lock and the result. The first call acquires the lock and does the work. Later calls return
     /// the stored result, each with one request. While another caller does the work, a call waits for the result within
-    /// its budget. A crashed attempt is taken over by the same rules as any lock.
+    /// its budget. A crashed attempt is taken over by the same rules as any lock. The result is stored as JSON, and kept for 24
+    /// hours or as long as [`keep_for`](crate::once::Once::keep_for) says. After that the work is done again.
     ///
     /// The key names the work, such as the number of an order or the id of a message. It has its own
     /// [namespace](lambda_lock_protocol::once), so a lock with the same key is another lock.

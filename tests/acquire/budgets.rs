@@ -2,7 +2,7 @@
 
 use crate::LEASE;
 use lambda_lock::{Budget, ErrorKind};
-use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, millis, secs};
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, millis, secs};
 use tokio::time::{Instant, sleep};
 
 #[tokio::test(start_paused = true)]
@@ -132,6 +132,22 @@ mod a_budget_counts_by_the_clock_that_shows_less_time_left {
         let error = locks.acquire("k").within(&budget).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfTime, "{error}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_budget_is_below_its_reserve_tries_once() {
+    let table = Table::new();
+    let holder = acquired(&table.process().locks("holder"), LEASE).await;
+    let process = table.process();
+    let budget = process.budget(secs(10)).reserve(secs(10));
+    let locks = process.locks("me");
+
+    let started = Instant::now();
+    assert!(locks.acquire("k").within(&budget).await.unwrap_err().is_held());
+    assert_eq!(started.elapsed(), ROUND_TRIP, "one request");
+
+    holder.release().await.unwrap();
+    locks.acquire("k").within(&budget).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,8 +7,9 @@ pub(crate) mod resume;
 
 use super::commit::CommitOutcome;
 use super::guard::Lock;
-use super::held::{Guard, HeldLocks, Hold, run};
+use super::held::{Guard, HeldLocks, Hold};
 use super::watch::LockWatch;
+use super::work::run;
 use crate::engine::error::Error;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock_protocol::{DataChange, LockKey, from_epoch_millis};
