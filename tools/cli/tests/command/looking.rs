@@ -40,6 +40,7 @@ async fn a_role_that_reads_is_enough_to_look_and_for_nothing_else() {
         ("looker".to_owned(), role(&["GetItem", "Scan"])),
         ("no-scan".to_owned(), role(&["GetItem"])),
         ("no-get".to_owned(), role(&["Scan"])),
+        ("locker".to_owned(), role(&["DescribeTable", "DescribeTimeToLive", "GetItem", "Scan", "UpdateItem"])),
     ]);
     let proxy = AuthorizingProxy::start(place.local.endpoint(), roles).await.unwrap();
     let run = async |who: &str, arguments: &[&str]| {
@@ -63,6 +64,16 @@ async fn a_role_that_reads_is_enough_to_look_and_for_nothing_else() {
     assert_eq!(run("looker", &["acquire", "other"]).await.code(), 77);
     assert_eq!(run("looker", &["run", "other", "--", "echo", "ran"]).await.code(), 77);
     assert_golden("doctor-denied", &run("looker", &["doctor", "--write"]).await);
+    // Who locks deletes nothing, so that is a warning. It says which row stays.
+    let locker = run("locker", &["doctor", "--write"]).await;
+    assert!(locker.status.success(), "{locker:?}");
+    let denied = locker.out.lines().find(|line| line.contains("DeleteItem")).unwrap();
+    let rows = place.local.client().scan().table_name(TABLE).send().await.unwrap().items.unwrap();
+    let left = rows.iter().map(|row| row["key"].as_s().unwrap()).find(|key| *key != "k").unwrap();
+    assert!(
+        denied.starts_with("warning") && denied.contains(&format!("the row of this trial, {left}, stays")),
+        "{denied}"
+    );
     lock.release().await.unwrap();
 }
 
