@@ -134,9 +134,8 @@ impl Me {
         let answer = if whole {
             self.perhaps(self.locks.with_lock(self.lock_key(key), &budget, work)).await
         } else {
-            let run =
-                async { self.locks.acquire(self.lock_key(key)).within(&budget).lease(lease).await?.run(work).await };
-            self.perhaps(run).await
+            let acquire = self.locks.acquire(self.lock_key(key)).within(&budget).lease(lease);
+            self.perhaps(async { acquire.await?.run(work).await }).await
         };
         if !*begun.lock().unwrap() {
             let failed = answer.map(|answer| Err(answer.err().and_then(|Failed(error)| error)));
