@@ -94,6 +94,10 @@ impl Validity {
             if polled.is_ready() {
                 return polled;
             }
+            // The work has learned that they are not ours, and waits for something else.
+            if self.all().any(|validity| !matches!(validity.standing(), Standing::Valid(_))) {
+                return Poll::Ready(None);
+            }
             // The work may have renewed the lease meanwhile. Then the lease ends later than the alarm was set for.
             while alarm.as_mut().poll(context).is_ready() {
                 let remaining = self.remaining();

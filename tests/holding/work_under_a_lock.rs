@@ -4,6 +4,7 @@
 use crate::{Polled, SHORT_BELIEVED, SHORT_LEASE};
 use lambda_lock::{Error, ErrorKind, Lock};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, acquired, ends_within, millis, secs};
+use serde_json::json;
 use std::sync::{Arc, Mutex};
 use tokio::time::{Instant, sleep};
 
@@ -211,4 +212,40 @@ async fn idle_work_that_has_renewed_is_dropped_when_its_new_lease_ends() {
     assert_eq!(answer.unwrap_err().kind(), ErrorKind::CutShort);
     let ended = started.elapsed();
     assert!(ended > secs(1) + SHORT_BELIEVED && ended < secs(1) + SHORT_BELIEVED + ROUND_TRIP * 4, "{ended:?}");
+}
+
+/// It waits for something else, which may take much longer than the lock.
+#[tokio::test(start_paused = true)]
+async fn idle_work_that_has_found_the_loss_of_its_lock_is_dropped_at_once() {
+    let table = Table::new();
+    let process = table.process();
+    let budget = process.budget(secs(900));
+    let work = async |lock: &mut Lock| {
+        table.delete("k");
+        let (checked, ()) = tokio::join!(lock.checkpoint(), sleep(secs(600)));
+        checked
+    };
+
+    let started = Instant::now();
+    let answer = process.locks("me").with_lock("k", &budget, work).await;
+
+    assert!(answer.unwrap_err().is_lost());
+    assert!(started.elapsed() < secs(1), "{:?}", started.elapsed());
+}
+
+/// A row that is no lock record shows no grant, so no error says that the lock may be held.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_is_no_lock_record_is_held_by_nobody_also_after_work_that_was_cut() {
+    let table = Table::new();
+    let process = table.process();
+    let (locks, budget) = (process.locks("me"), process.budget(secs(60)));
+
+    let cut = locks.acquire("k").lease(SHORT_LEASE).within(&budget).await.unwrap().run(async |_| {
+        table.set("k", json!({"fencingToken": {"S": "none"}, "recordVersionNumber": {"S": "another"}}));
+        std::future::pending::<Result<(), Error>>().await
+    });
+    let error = ends_within(secs(60), cut).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::CutShort, "{error}");
+    assert!(error.may_be_held().is_empty() && !error.to_string().contains("may be held"), "{error}");
 }
