@@ -93,11 +93,8 @@ impl HeldLocks {
             match released {
                 Ok(Released::Lost) => lost.push(key),
                 Ok(Released::Released { .. }) => {}
-                Ok(Released::WithoutData(_) | Released::AlreadyGone) => not_released(&key, None),
-                Err(error) => {
-                    not_released(&key, Some(error));
-                    left.push(key);
-                }
+                Ok(Released::WithoutData(_) | Released::AlreadyGone) => left.extend(not_released(&key, None)),
+                Err(error) => left.extend(not_released(&key, Some(error))),
             }
         }
         if lost.is_empty() {
@@ -141,9 +138,7 @@ impl HeldLocks {
                 continue;
             }
             all_released = false;
-            let error = released.err();
-            left.extend(error.is_some().then(|| key.clone()));
-            not_released(&key, error);
+            left.extend(not_released(&key, released.err()));
         }
         (all_released, left)
     }
@@ -194,13 +189,10 @@ impl HeldLocks {
         let releases = rest.into_iter().map(|hold| {
             let released = Release::of_hold(self.engine.clone(), hold.for_release(), budget.clone()).outcome();
             let left = async {
-                let error = match released.await {
-                    Ok(Released::Released { .. }) => return None,
-                    other => other.err(),
-                };
-                let left = error.is_some().then(|| hold.key().clone());
-                not_released(hold.key(), error);
-                left
+                match released.await {
+                    Ok(Released::Released { .. }) => None,
+                    other => not_released(hold.key(), other.err()),
+                }
             };
             Box::pin(left) as Task<'_, _>
         });
@@ -214,12 +206,15 @@ pub(super) fn may_hold(keys: &[&LockKey], cause: Error) -> Error {
     Error::of_failure(Failure::OutcomeUnknown, Operation::Acquire, keys, cause)
 }
 
-/// Logs that the lock was not released, or was no longer ours. The caller gets the work's own outcome instead.
-pub(super) fn not_released(key: &LockKey, error: Option<Error>) {
-    match error {
-        None => tracing::warn!(%key, "the lock was no longer ours when it was released"),
-        Some(error) => tracing::warn!(%key, %error, "the lock was not released; its lease frees it"),
-    }
+/// Logs that the lock was not released, or was no longer ours. The caller gets the work's own outcome instead. Returns its key if
+/// it may still be held.
+pub(super) fn not_released(key: &LockKey, error: Option<Error>) -> Option<LockKey> {
+    let Some(error) = error else {
+        tracing::warn!(%key, "the lock was no longer ours when it was released");
+        return None;
+    };
+    tracing::warn!(%key, %error, "the lock was not released; its lease frees it");
+    error.may_be_held().contains(key).then(|| key.clone())
 }
 
 fn lost_by_work(keys: &[&LockKey]) -> Error {

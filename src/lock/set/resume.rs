@@ -185,11 +185,7 @@ fn release_of(engine: &Arc<Engine>, saved: SavedLock, budget: Option<&Budget>) -
     let release = Release::of_saved(engine, saved);
     let release = budget.into_iter().fold(release, |release, budget| release.within(budget));
     let outcome = release.outcome();
-    Box::pin(async move {
-        let error = outcome.await.err()?;
-        not_released(&key, Some(error));
-        Some(key)
-    })
+    Box::pin(async move { not_released(&key, Some(outcome.await.err()?)) })
 }
 
 impl<'a> IntoFuture for ResumeAll<'a> {
