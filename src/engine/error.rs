@@ -224,7 +224,7 @@ pub(crate) fn in_millis(time: Duration) -> Duration {
 }
 
 /// Why a lock is frozen, and what to do.
-fn frozen(reason: &str) -> String {
+pub(crate) fn frozen(reason: &str) -> String {
     format!("frozen by an operator ({}): retry when it is thawed", quoted(reason))
 }
 

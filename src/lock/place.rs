@@ -8,7 +8,7 @@ use super::set::acquire::check_distinct;
 use super::terms::{Tried, reported};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::error::{Detail, Error, ErrorKind, Refusal};
+use crate::engine::error::{Detail, Error, ErrorKind, Refusal, frozen};
 use crate::engine::operation::{Ended, operation_span};
 use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{
@@ -249,10 +249,13 @@ impl<'a> AcquirePlace<'a> {
                 let refusal = |(place, seen)| Refusal::new(self.places.key(place), seen);
                 Ok(Tried::Refused(holders.into_iter().map(refusal).collect()))
             }
+            // No place was asked for, so none may be held.
+            Err(FailedAcquire { failure, of: places }) if places.is_empty() => {
+                Err(Error::of_failure(failure, Operation::Read, &[&of], cause))
+            }
             Err(FailedAcquire { failure, of: places }) => {
                 let keys: Vec<LockKey> = places.into_iter().map(|place| self.places.key(place)).collect();
-                let keys = if keys.is_empty() { vec![&of] } else { keys.iter().collect() };
-                Err(Error::of_failure(failure, Operation::Acquire, &keys, cause))
+                Err(Error::of_failure(failure, Operation::Acquire, &keys.iter().collect::<Vec<_>>(), cause))
             }
         };
         reported(tried, report, &of)
@@ -286,10 +289,10 @@ impl<'a> IntoFuture for AcquirePlace<'a> {
         Box::pin(async move {
             // Fails first if it cannot wait, before it checks the other settings.
             self.request.terms.wait(&[&self.places.key(0)])?;
-            let name = self.name.clone();
+            let (name, places) = (self.name.clone(), self.places.count());
             match self.acquire(true).await? {
                 Tried::Granted(lock) => Ok(lock),
-                Tried::Refused(refusals) => Err(full(name.as_ref(), refusals)),
+                Tried::Refused(refusals) => Err(full(name.as_ref(), places, refusals)),
             }
         })
     }
@@ -304,16 +307,23 @@ impl fmt::Debug for AcquirePlace<'_> {
     }
 }
 
-/// Of a call that needs one of several places, and found all of them held.
-fn full(name: Option<&LockKey>, refusals: Vec<Refusal>) -> Error {
-    let first = refusals.iter().enumerate().min_by_key(|(_, one)| one.retry_after).map_or(0, |(index, _)| index);
-    let what = match name {
-        Some(name) => {
-            format!("the semaphore {} is full: all of its {} places are held", Named(name), refusals.len())
-        }
-        None => format!("all {} locks are held", refusals.len()),
+/// Of a call that needs one of several places, and found none that it can have.
+fn full(name: Option<&LockKey>, places: usize, refusals: Vec<Refusal>) -> Error {
+    // When a frozen one can be had, nobody knows.
+    let soonest = |(_, one): &(usize, &Refusal)| (one.freeze_reason.is_some(), one.retry_after);
+    let first = refusals.iter().enumerate().min_by_key(soonest).map_or(0, |(index, _)| index);
+    let held = refusals.len();
+    let what = match (name.map(Named), held == places) {
+        (Some(name), true) => format!("the semaphore {name} is full: all of its {places} places are held"),
+        (Some(name), false) => format!(
+            "the semaphore {name} is full: {held} of its {places} places are held, and the others cannot be used"
+        ),
+        (None, true) => format!("all {places} locks are held"),
+        (None, false) => format!("{held} of {places} locks are held, and the others cannot be used"),
     };
-    let retry = refusals.get(first).map(|one| one.retry_after).unwrap_or_default();
-    let message = format!("{what}: retry in at most {retry:?}");
-    Error::new(ErrorKind::Held, message).with(Detail::Refused { refusals, decisive: first })
+    let when = match refusals.get(first) {
+        Some(Refusal { freeze_reason: Some(reason), .. }) => format!(", and the first one is {}", frozen(reason)),
+        one => format!(": retry in at most {:?}", one.map(|one| one.retry_after).unwrap_or_default()),
+    };
+    Error::new(ErrorKind::Held, format!("{what}{when}")).with(Detail::Refused { refusals, decisive: first })
 }

@@ -37,6 +37,49 @@ async fn it_names_all_holders_after_a_look_at_all_places() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_frozen_place_is_never_the_one_that_is_free_first() {
+    let table = Table::new();
+    let other = table.process().locks("other");
+    for (key, lease) in [("a", secs(600)), ("b", secs(60))] {
+        let _ = other.acquire(key).lease(lease).try_once().await.unwrap().granted().unwrap().save();
+    }
+    let process = table.process();
+    let locks = process.locks("me");
+    let refused = async || {
+        let budget = process.budget(secs(1)).reserve(secs(0));
+        locks.acquire_one_of(["a", "b"]).within(&budget).await.unwrap_err()
+    };
+
+    locks.operator().freeze("b", "a rebuild").await.unwrap();
+    let error = refused().await;
+    assert_eq!(error.refusal().unwrap().key.key(), "a", "{error}");
+    assert!(error.to_string().starts_with("all 2 locks are held: retry in at most"), "{error}");
+
+    // Of none of them anybody knows when it can be had.
+    locks.operator().freeze("a", "a rebuild").await.unwrap();
+    let text = refused().await.to_string();
+    assert!(
+        text.ends_with("are held, and the first one is frozen by an operator (\"a rebuild\"): retry when it is thawed"),
+        "{text}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_error_counts_places_that_are_held_and_not_rows_that_are_no_lock_record() {
+    let table = Table::new();
+    held_by_others(&table, 0..3).await;
+    table.set("gateway/1", json!({"fencingToken": {"S": "none"}}));
+    let process = table.process();
+    let budget = process.budget(secs(1)).reserve(secs(0));
+    let locks = process.locks("me");
+
+    let error = locks.semaphore("gateway", 3).acquire().within(&budget).await.unwrap_err();
+
+    let expected = "the semaphore gateway is full: 2 of its 3 places are held, and the others cannot be used: retry";
+    assert!(error.to_string().starts_with(expected), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_error_names_the_semaphore_and_the_place_that_can_be_free_first() {
     let table = Table::new();
     let other = table.process().locks("other");

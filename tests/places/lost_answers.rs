@@ -20,6 +20,28 @@ async fn a_call_that_never_hears_ends_as_unknown_within_its_budget() {
     assert_eq!(error.may_be_held().iter().map(|key| key.key().to_owned()).collect::<Vec<_>>(), asked);
 }
 
+/// It has asked for no place, so it may hold none.
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_looks_have_no_response_and_that_asked_for_no_place_holds_none() {
+    let table = Table::new();
+    held_by_others(&table, 0..2).await;
+    let process = table.process();
+    let locks = process.locks("me");
+    let budget = || process.budget(secs(5)).reserve(secs(0));
+
+    // Refused at the first place, and without a response to its looks. Then without a response to its first look.
+    for (before, reclaims) in [(vec![Fault::None], false), (vec![], true)] {
+        process.next([before, vec![Fault::BlackHole; 100]].concat());
+        let acquire = locks.semaphore("gateway", 2).acquire().within(&budget()).owner("me");
+        let acquire = if reclaims { acquire.reclaim_own() } else { acquire };
+        let error = acquire.await.unwrap_err();
+        process.clear();
+
+        assert!(error.is_unknown() && error.may_be_held().is_empty(), "{error:?}");
+        assert!(error.to_string().starts_with("the lock gateway was not read"), "{error}");
+    }
+}
+
 /// The request may be applied after everything else, whatever became of the release. It would be refused then only if the
 /// clocks of all callers agreed.
 #[tokio::test(start_paused = true)]
