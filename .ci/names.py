@@ -23,6 +23,9 @@ NOT_OURS = """
     ATTRIBUTE YourError f5a3c1e pool refund CALL PROCESS ROLLBACK_COMPLETE ROLLBACK_FAILED SHELL TableName sqlite3 sqlx sudo systemd hidepid
 """.split()
 
+# Methods of other libraries, of Python, and of the component.
+METHODS_NOT_OURS = "exit fence get_remaining_time_in_millis map_err signal with_span_events".split()
+
 found = []
 
 
@@ -207,6 +210,16 @@ def paths():
                 found.append(f"{page}: there is no {name}")
 
 
+def methods():
+    """A method in the prose is one that users can call: the doc tests see only the blocks."""
+    source = "".join(path.read_text() for crate in ("src", "protocol/src") for path in Path(crate).rglob("*.rs"))
+    known = set(re.findall(r"pub (?:async )?fn (\w+)", source)) | set(METHODS_NOT_OURS)
+    for page in pages():
+        for name in ticked(prose_and_blocks(page)[0]):
+            unknown = set(re.findall(r"\.(\w+)\(", name)) - known
+            found.extend(f"{page}: `{name}`: the crate has no method {method}" for method in sorted(unknown))
+
+
 def logs():
     page = "docs/operations.md"
     source = "".join(path.read_text() for path in Path("src").rglob("*.rs"))
@@ -239,7 +252,7 @@ def everything_else():
 
 
 def main():
-    for check in (errors, settings, functions, template, costs, logs, paths, everything_else):
+    for check in (errors, settings, functions, template, costs, methods, logs, paths, everything_else):
         check()
     for finding in found:
         print(f"error: {finding}", file=sys.stderr)

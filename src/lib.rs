@@ -63,7 +63,7 @@
 //! |---|---|
 //! | one caller at a time | `locks.`[`with_lock`](LockClient::with_lock)`(key, &budget, work)`. With other settings, such as a lease: `locks.`[`acquire`](LockClient::acquire)`(key).within(&budget).await?.`[`run`](Lock::run)`(work)` |
 //! | one try, without waiting | `locks.acquire(key).within(&budget).`[`try_once`](Acquire::try_once)`()`: [`Tried`] is `Granted` with the lock, or `Refused` with its holder |
-//! | several keys, all of them or none | `locks.`[`acquire_all`](LockClient::acquire_all)`(keys).within(&budget)`: a [`LockSet`], which can do what a [`Lock`] can |
+//! | several keys, all of them or none | `locks.`[`acquire_all`](LockClient::acquire_all)`(keys).within(&budget)`: a [`LockSet`], with `run`, `checkpoint`, `keep_alive`, `commit` and `release` as a [`Lock`] has |
 //! | at most three callers at a time | `locks.`[`semaphore`](LockClient::semaphore)`(name, 3).acquire().within(&budget)`: a [`Lock`] that knows its [`place`](Lock::place) |
 //! | work that is done once for each key | `locks.once(key).payload(&event).within(&budget).run(work)`, with the feature `once`. Its result is stored, for 24 hours by default. Later calls return it. Work that crashed is done again, so a payment provider needs an idempotency key too |
 //! | writes that apply only while the lock is ours | [`commit`](Lock::commit)`(writes)`, or [`commit_and_release`](Lock::commit_and_release). In a transaction of your own: [`condition_check`](Lock::condition_check) |

@@ -163,7 +163,6 @@ struct AcquiringAll<'a> {
     sent: Option<SentTransaction>,
     call: Call,
     pace: Pace,
-    /// In the order of the keys.
     /// DynamoDB found a transaction invalid. The cause may be a row as it stands.
     refused_as_invalid: Option<String>,
     looks: u32,
