@@ -187,3 +187,30 @@ async fn a_guard_dropped_without_release_warns_and_says_until_when_the_lock_stay
     let _ = granted(acquire()).await.save();
     assert!(warnings.0.lock().unwrap().is_empty(), "a released or handed over lock warns of nothing");
 }
+
+/// Each lock of the set, not only its first.
+#[tokio::test(start_paused = true)]
+async fn a_set_that_is_saved_or_released_or_cannot_be_resumed_warns_of_nothing_and_a_dropped_one_of_each_lock() {
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(warnings.clone()));
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let acquire = || locks.acquire_all(["a", "b"]).lease(BUDGET).owner("me").reclaim_own().try_once();
+
+    acquire().await.unwrap().granted().unwrap().release().await.unwrap();
+    let set = acquire().await.unwrap().granted().unwrap();
+    let watch = set.watch();
+    let saved = set.save();
+    assert!(watch.remaining().is_zero() && !watch.is_lost(), "a set that is handed over is no longer held here");
+    for responses in [vec![Fault::throttled(); 100], vec![Fault::BlackHole; 100]] {
+        process.next(responses);
+        locks.resume_all(saved.clone()).await.unwrap_err();
+        process.clear();
+    }
+    assert_eq!(*warnings.0.lock().unwrap(), Vec::<String>::new());
+
+    drop(locks.resume_all(saved).await.unwrap());
+    let text = std::mem::take(&mut *warnings.0.lock().unwrap()).concat();
+    assert!(text.contains("key=a") && text.contains("key=b"), "{text}");
+}

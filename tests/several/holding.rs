@@ -1,9 +1,9 @@
 //! One guard for several locks: renewals, the end of the earliest lease, and what is lost.
 
 use crate::{BELIEVED, acquired, operations, released};
-use lambda_lock::{Error, ErrorKind, LockClient, LockSet, ReleaseAllOutcome, SavedLockSet};
-use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, counted, ends_within, granted, millis, secs};
-use std::time::Duration;
+use lambda_lock::{Error, ErrorKind, Lock, LockClient, LockSet, ReleaseAllOutcome, SavedLockSet};
+use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, case, counted, ends_within, granted, millis, secs};
+use std::time::{Duration, UNIX_EPOCH};
 use tokio::time::{Instant, sleep};
 
 /// Somebody takes this lock over, after its lease has ended.
@@ -425,4 +425,99 @@ async fn a_lock_that_may_have_been_given_back_is_not_relied_on() {
     for lock in set.into_locks() {
         assert!(lock.remaining().is_zero(), "{} is relied on for {:?}", lock.key().key(), lock.remaining());
     }
+}
+
+/// The time of a call is that of the budget, whatever the set has become meanwhile.
+#[tokio::test(start_paused = true)]
+async fn what_becomes_of_a_set_keeps_to_its_budget() {
+    for what in ["together", "in order", "resumed", "reclaimed", "apart"] {
+        let _case = case(what.to_owned());
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        let budget = process.budget(secs(20)).reserve(secs(0));
+        let acquire = || locks.acquire_all(["a", "b"]).lease(secs(60)).within(&budget);
+        let mut set = match what {
+            "in order" => acquire().in_order().await.unwrap(),
+            _ => acquire().await.unwrap(),
+        };
+        match what {
+            "resumed" => set = locks.resume_all(set.save()).within(&budget).await.unwrap(),
+            "reclaimed" => set = locks.reclaim_all(set.save()).lease(secs(60)).within(&budget).await.unwrap(),
+            _ => {}
+        }
+        sleep(budget.remaining().unwrap() - millis(700)).await;
+        process.next(vec![Fault::BlackHole; 100]);
+
+        let began = Instant::now();
+        if what == "apart" {
+            let mut apart = set.into_locks();
+            apart[1].checkpoint().await.unwrap_err();
+            apart.into_iter().for_each(|lock| _ = lock.save());
+        } else {
+            set.checkpoint().await.unwrap_err();
+            let _ = set.save();
+        }
+        // The last request of a call may take a quarter of a second.
+        assert!(began.elapsed() <= millis(950), "{:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_of_several_leases_ends_with_the_first_and_renews_each_for_its_own() {
+    for leases in [[30, 60], [60, 30]] {
+        let _case = case(format!("{leases:?}"));
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        let mut held = Vec::new();
+        for (key, lease) in ["a", "b"].into_iter().zip(leases) {
+            held.push(locks.acquire(key).owner("task").lease(secs(lease)).try_once().await.unwrap().granted().unwrap());
+        }
+        let saved = SavedLockSet::from_locks(held.into_iter().map(|lock: Lock| lock.save()).collect());
+        let mut set = locks.resume_all(saved).await.unwrap();
+        let ends = ["a", "b"].map(|key| table.number(key, "leaseEndsAt"));
+        assert_eq!(set.lease_ends_at(), Some(UNIX_EPOCH + millis(*ends.iter().min().unwrap())));
+
+        operations(&process);
+        set.keep_alive(sleep(secs(25))).await.unwrap();
+        // A third of the shorter lease after the last renewal.
+        assert_eq!(operations(&process).len(), 2 * 2);
+
+        set.commit([]).await.unwrap();
+        let written = ["a", "b"].map(|key| table.number(key, "leaseDuration"));
+        assert_eq!(written, leases.map(|lease| lease * 1_000), "no commit changes how long a lease is");
+        set.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_saved_set_is_reclaimed_for_its_workflow() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let acquire = locks.acquire_all(["a", "b"]).lease(secs(30)).workflow("execution 7");
+    let saved = acquire.try_once().await.unwrap().granted().unwrap().save();
+    let set = locks.reclaim_all(saved).lease(secs(30)).await.unwrap();
+    for key in ["a", "b"] {
+        assert_eq!(table.attribute(key, "workflow").as_deref(), Some("execution 7"), "{key}");
+    }
+    set.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_is_cut_short_says_that_not_all_locks_were_released() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let budget = process.budget(secs(60));
+    let set = locks.acquire_all(["a", "b"]).lease(secs(5)).within(&budget).await.unwrap();
+    let cut: Result<(), Error> = set
+        .run(async |_| {
+            process.next_of("b", vec![Fault::error("AccessDeniedException"); 10]);
+            std::future::pending().await
+        })
+        .await;
+    let text = cut.unwrap_err().to_string();
+    assert!(text.contains("not all were released") && text.contains("the lock b may be held"), "{text}");
 }
