@@ -204,8 +204,9 @@ async fn a_set_that_is_saved_or_released_or_cannot_be_resumed_warns_of_nothing_a
     let saved = set.save();
     assert!(watch.remaining().is_zero() && !watch.is_lost(), "a set that is handed over is no longer held here");
     for responses in [vec![Fault::throttled(); 100], vec![Fault::BlackHole; 100]] {
-        process.next(responses);
+        process.next_of("b", responses);
         locks.resume_all(saved.clone()).await.unwrap_err();
+        locks.resume(saved.locks()[1].clone()).await.unwrap_err();
         process.clear();
     }
     assert_eq!(*warnings.0.lock().unwrap(), Vec::<String>::new());
