@@ -33,7 +33,7 @@ pub(crate) struct Start {
 /// Measures this many starts of each function, in the order of the binaries.
 pub(crate) async fn measure(binaries: &[Binary], starts: u32) -> anyhow::Result<Vec<Vec<Start>>> {
     let dynamodb = LocalDynamoDb::in_memory().await?;
-    LockClient::builder(client(dynamodb.endpoint()), TABLE).build()?.create_table().await?;
+    LockClient::builder(client(dynamodb.endpoint()), TABLE).build()?.operator().create_table().await?;
     let lambda = Lambda::start(binaries.iter().map(|binary| function(binary, dynamodb.endpoint())).collect()).await?;
     let mut measured = vec![Vec::new(); binaries.len()];
     let mut random = fastrand::Rng::with_seed(1);
