@@ -164,7 +164,8 @@ pub struct Refusal {
     /// write it.
     pub lease_ends_at: Option<SystemTime>,
     /// How long until the holder can be proven dead, if it neither renews nor releases. Retry at the latest then. It may release
-    /// earlier: who retries sooner learns of it sooner, for one request each time. At least ten seconds where the lock is frozen. Where the lock is free and left to those in line: when it is anybody's.
+    /// earlier: who retries sooner learns of it sooner, for one request each time. At least ten seconds where the lock is frozen.
+    /// Where the lock is free and left to those in line: when it is anybody's.
     pub retry_after: Duration,
     /// How many callers [wait in line](crate::Acquire::in_turn) for the lock, as far as its row tells, this one too if it keeps
     /// its place. Some of them may be gone. The lock may be free, and is left to them.
