@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
-use aws_sdk_dynamodb::error::ProvideErrorMetadata;
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::update_item::{UpdateItemError, UpdateItemOutput};
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use lambda_lock::{Error, ErrorKind};
 use lambda_lock_testkit::{Fault, Process, Table, acquired, case, millis, rounds, secs};
 use serde_json::json;
@@ -13,32 +14,32 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 /// Adds one to a counter in another item by reading and writing it, so that two holders at once would lose an
-/// increment. The write is refused when a newer token has written before.
+/// increment. The read raises the fence too. Both are refused when the counter has seen a newer token.
 async fn increment(process: &Process, token: u64, fenced: bool) -> bool {
     let dynamodb = process.dynamodb();
-    let key = AttributeValue::S("counter".to_owned());
-    let row =
-        dynamodb.get_item().table_name("locks").key("key", key.clone()).consistent_read(true).send().await.unwrap();
-    let count: u64 = row
-        .item
-        .and_then(|item| item.get("count").and_then(|count| count.as_n().ok()).and_then(|count| count.parse().ok()))
-        .unwrap_or_default();
-    let condition = if fenced { "attribute_not_exists(lastToken) OR lastToken <= :token" } else { ":token > :zero" };
-    let mut update = dynamodb
-        .update_item()
-        .table_name("locks")
-        .key("key", key)
+    let condition = fenced.then(|| "attribute_not_exists(lastToken) OR lastToken <= :token".to_owned());
+    let update = || {
+        dynamodb
+            .update_item()
+            .table_name("locks")
+            .key("key", AttributeValue::S("counter".to_owned()))
+            .set_condition_expression(condition.clone())
+            .expression_attribute_values(":token", AttributeValue::N(token.to_string()))
+    };
+    let read = update().update_expression("SET lastToken = :token").return_values(ReturnValue::AllNew).send().await;
+    let Some(row) = unless_refused(read) else { return false };
+    let count: u64 = row.attributes().unwrap().get("count").map_or(0, |count| count.as_n().unwrap().parse().unwrap());
+    let write = update()
         .update_expression("SET #count = :count, lastToken = :token")
-        .condition_expression(condition)
         .expression_attribute_names("#count", "count")
-        .expression_attribute_values(":count", AttributeValue::N((count + 1).to_string()))
-        .expression_attribute_values(":token", AttributeValue::N(token.to_string()));
-    if !fenced {
-        update = update.expression_attribute_values(":zero", AttributeValue::N("0".to_owned()));
-    }
-    match update.send().await {
-        Ok(_) => true,
-        Err(error) if error.code() == Some("ConditionalCheckFailedException") => false,
+        .expression_attribute_values(":count", AttributeValue::N((count + 1).to_string()));
+    unless_refused(write.send().await).is_some()
+}
+
+fn unless_refused(sent: Result<UpdateItemOutput, SdkError<UpdateItemError>>) -> Option<UpdateItemOutput> {
+    match sent {
+        Ok(answer) => Some(answer),
+        Err(error) if error.code() == Some("ConditionalCheckFailedException") => None,
         Err(error) => panic!("{error:?}"),
     }
 }

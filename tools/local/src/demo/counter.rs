@@ -1,12 +1,14 @@
-//! The counter that the lock guards. Its item remembers the largest fencing token that wrote it,
+//! The counter that the lock guards. Its item remembers the largest fencing token that read or wrote it,
 //! and refuses smaller ones.
 
 use super::Options;
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ReturnValuesOnConditionCheckFailure,
-    ScalarAttributeType,
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ReturnValue,
+    ReturnValuesOnConditionCheckFailure, ScalarAttributeType,
 };
 use std::collections::HashMap;
 
@@ -16,7 +18,7 @@ const VALUE: &str = "count";
 const LAST_TOKEN: &str = "lastToken";
 const NOT_FENCED_OFF: &str = "attribute_not_exists(#last) OR #last <= :token";
 
-/// Whether the counter refuses writes with smaller tokens.
+/// Whether the counter refuses smaller tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fence {
     Up,
@@ -29,11 +31,11 @@ impl Fence {
     }
 }
 
-/// The outcome of a write.
+/// What the counter answers to a fencing token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
-    Applied,
-    /// A holder with this larger token wrote before.
+pub(crate) enum Fenced<T> {
+    Passed(T),
+    /// A holder with this larger token has read or written the counter.
     Refused {
         last_token: u64,
     },
@@ -65,43 +67,60 @@ impl Counter {
     }
 
     /// Returns the counter's value. It is zero before the first write.
-    pub(crate) async fn read(&self) -> anyhow::Result<u64> {
+    pub(crate) async fn value(&self) -> anyhow::Result<u64> {
         let get = self.client.get_item().table_name(TABLE).key(ID, key()).consistent_read(true);
         let item = get.send().await.context("the counter could not be read")?.item;
-        item.as_ref().map_or(Ok(0), |item| number(item, VALUE))
+        value(item.as_ref())
     }
 
-    /// Replaces the counter's value, unless a holder with a larger token has written it.
-    pub(crate) async fn write(&self, value: u64, token: u64) -> anyhow::Result<Written> {
+    /// Reads the counter's value and raises its fence in one request. Otherwise an earlier holder could still write between
+    /// this read and the write that depends on it.
+    pub(crate) async fn read(&self, token: u64) -> anyhow::Result<Fenced<u64>> {
+        let update = self.fenced(token).update_expression("SET #last = :token").return_values(ReturnValue::AllNew);
+        match update.send().await {
+            Ok(updated) => Ok(Fenced::Passed(value(updated.attributes())?)),
+            Err(error) => refused(error.into_service_error()).context("the counter could not be read"),
+        }
+    }
+
+    /// Replaces the counter's value, unless a holder with a larger token has read or written it.
+    pub(crate) async fn write(&self, value: u64, token: u64) -> anyhow::Result<Fenced<()>> {
         let update = self
-            .client
+            .fenced(token)
+            .update_expression("SET #value = :value, #last = :token")
+            .expression_attribute_names("#value", VALUE)
+            .expression_attribute_values(":value", AttributeValue::N(value.to_string()));
+        match update.send().await {
+            Ok(_) => Ok(Fenced::Passed(())),
+            Err(error) => refused(error.into_service_error()).context("the counter could not be written"),
+        }
+    }
+
+    fn fenced(&self, token: u64) -> UpdateItemFluentBuilder {
+        self.client
             .update_item()
             .table_name(TABLE)
             .key(ID, key())
-            .update_expression("SET #value = :value, #last = :token")
             .set_condition_expression((self.fence == Fence::Up).then(|| NOT_FENCED_OFF.to_owned()))
-            .expression_attribute_names("#value", VALUE)
             .expression_attribute_names("#last", LAST_TOKEN)
-            .expression_attribute_values(":value", AttributeValue::N(value.to_string()))
             .expression_attribute_values(":token", AttributeValue::N(token.to_string()))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        let Err(error) = update.send().await else { return Ok(Written::Applied) };
-        let error = error.into_service_error();
-        if !error.is_conditional_check_failed_exception() {
-            return Err(anyhow!(error).context("the counter could not be written"));
-        }
-        Ok(Written::Refused { last_token: last_token(&error)? })
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
     }
 }
 
-fn last_token(error: &aws_sdk_dynamodb::operation::update_item::UpdateItemError) -> anyhow::Result<u64> {
-    use aws_sdk_dynamodb::operation::update_item::UpdateItemError::ConditionalCheckFailedException;
-    match error {
-        ConditionalCheckFailedException(refused) => {
-            number(refused.item().context("a refused write returned no item")?, LAST_TOKEN)
+/// Returns that the fence refused the request, or the error with which it failed otherwise.
+fn refused<T>(error: UpdateItemError) -> anyhow::Result<Fenced<T>> {
+    match &error {
+        UpdateItemError::ConditionalCheckFailedException(refused) => {
+            let item = refused.item().context("a refused request returned no item")?;
+            Ok(Fenced::Refused { last_token: number(item, LAST_TOKEN)? })
         }
-        _ => Err(anyhow!("the write failed for another reason than its condition: {error}")),
+        _ => Err(error.into()),
     }
+}
+
+fn value(item: Option<&HashMap<String, AttributeValue>>) -> anyhow::Result<u64> {
+    item.filter(|item| item.contains_key(VALUE)).map_or(Ok(0), |item| number(item, VALUE))
 }
 
 fn key() -> AttributeValue {

@@ -34,7 +34,7 @@ pub(crate) enum Event {
     AboutToWrite { token: u64, lease_left: Duration },
     /// The write was applied, and changed the counter from one value to the other.
     Applied { token: u64, from: u64, to: u64 },
-    /// The write was refused, because a holder with a larger token wrote before.
+    /// The read or the write was refused, because a holder with a larger token has read or written.
     Refused { token: u64, last_token: u64, lease_left: Duration },
     /// The lock was released, or was already gone. The worker did not use it any more from this time on.
     Released { token: u64, at: SystemTime, already_gone: bool },

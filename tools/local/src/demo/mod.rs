@@ -124,7 +124,7 @@ async fn play(options: Options) -> anyhow::Result<ExitCode> {
     let increments = verdict::Increments {
         expected: verdict::expected_increments(&options),
         told: ledger.applied(),
-        counted: counter.read().await?,
+        counted: counter.value().await?,
     };
     Ok(verdict::Verdict {
         increments,

@@ -55,7 +55,7 @@ impl Screen {
             Event::Refused { token, last_token, lease_left } => line(
                 GOOD,
                 format_args!(
-                    "token {token}  write refused, a holder with token {last_token} has written; lease has {} left",
+                    "token {token}  refused, the counter has seen token {last_token}; lease has {} left",
                     Seconds(*lease_left)
                 ),
             ),

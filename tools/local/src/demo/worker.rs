@@ -2,7 +2,7 @@
 //! ordered.
 
 use super::clock;
-use super::counter::{Counter, Fence, Written};
+use super::counter::{Counter, Fence, Fenced};
 use super::message::{About, Event, Order};
 use super::requests::Telling;
 use super::{LEASE, LOCK_KEY, lock_client};
@@ -94,7 +94,7 @@ impl Worker {
         }
     }
 
-    /// Adds one, and retries until the write is applied. A refused write means that the lock was
+    /// Adds one, and retries until the write is applied. A refused read or write means that the lock was
     /// lost. Then the work starts again under a new grant.
     async fn add_one(&mut self, mut pause: bool) -> anyhow::Result<()> {
         loop {
@@ -122,16 +122,19 @@ impl Worker {
                 // The lock is free when its lease ends.
                 Err(error) => Event::NotReleased { token, why: error.to_string() }.say()?,
             }
-            if written == Written::Applied {
+            if written == Fenced::Passed(()) {
                 return Ok(());
             }
             pause = false;
         }
     }
 
-    async fn read_and_write(&mut self, lock: &Lock, pause: bool) -> anyhow::Result<Written> {
+    async fn read_and_write(&mut self, lock: &Lock, pause: bool) -> anyhow::Result<Fenced<()>> {
         let token = lock.fencing_token();
-        let from = self.counter.read().await?;
+        let from = match self.counter.read(token).await? {
+            Fenced::Passed(from) => from,
+            Fenced::Refused { last_token } => return refused(lock, last_token),
+        };
         tokio::time::sleep(WORK).await;
         if pause {
             Event::AboutToWrite { token, lease_left: lock.remaining() }.say()?;
@@ -142,20 +145,22 @@ impl Worker {
             // write.
         }
         let to = from + 1;
-        let written = self.counter.write(to, token).await?;
-        match written {
-            Written::Applied => Event::Applied { token, from, to }.say()?,
-            Written::Refused { last_token } => {
-                Event::Refused { token, last_token, lease_left: lock.remaining() }.say()?
-            }
+        match self.counter.write(to, token).await? {
+            Fenced::Passed(()) => Event::Applied { token, from, to }.say()?,
+            Fenced::Refused { last_token } => return refused(lock, last_token),
         }
-        Ok(written)
+        Ok(Fenced::Passed(()))
     }
 
     async fn order(&mut self) -> anyhow::Result<Order> {
         let line = self.orders.recv().await.context("stdin is closed")?;
         serde_json::from_str(&line).with_context(|| format!("not an order: {line}"))
     }
+}
+
+fn refused(lock: &Lock, last_token: u64) -> anyhow::Result<Fenced<()>> {
+    Event::Refused { token: lock.fencing_token(), last_token, lease_left: lock.remaining() }.say()?;
+    Ok(Fenced::Refused { last_token })
 }
 
 /// Passes orders on. Ends the process at once when there can be no more orders.

@@ -29,6 +29,7 @@ async fn processes_over_a_bad_connection_count_exactly_and_paused_ones_are_refus
     assert_eq!(run.told, PROCESSES * (ROUNDS + PAUSES), "each increment is reported once; {}", run.accidents);
     assert_eq!(run.counted, run.told, "{}", run.accidents);
     assert_eq!(run.overwritten, 0, "{}", run.accidents);
+    assert_eq!(run.refused_while_held, 0, "nobody else had the lock; {}", run.accidents);
     assert!(run.refused >= PAUSES, "each paused holder's late write is refused: {}; {}", run.refused, run.accidents);
 }
 
@@ -40,6 +41,12 @@ async fn without_the_fence_the_same_accidents_lose_increments() {
     assert_eq!(run.refused, 0, "there is no fence; {}", run.accidents);
     assert!(run.overwritten >= PAUSES, "each paused holder writes late: {}; {}", run.overwritten, run.accidents);
     assert!(run.counted + PAUSES <= run.told, "{} counted, {} told; {}", run.counted, run.told, run.accidents);
+}
+
+/// What a holder reads is what it writes on: nobody with an older token writes in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_write_is_refused_when_the_next_holder_has_only_read() {
+    assert_eq!(processes::a_write_between_the_read_and_the_write_of_the_next_holder().await, [2, 1, 2]);
 }
 
 /// The grant that the first request writes ends an hour ago for everybody else.

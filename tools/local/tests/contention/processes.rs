@@ -28,8 +28,10 @@ pub(crate) struct Run {
     pub(crate) told: u64,
     /// How many of them were applied after one with a larger token.
     pub(crate) overwritten: u64,
-    /// How many writes were refused.
+    /// How many reads and writes were refused.
     pub(crate) refused: u64,
+    /// How many of them were refused while the guard relied on the lock.
+    pub(crate) refused_while_held: u64,
     /// The value of the counter at the end.
     pub(crate) counted: u64,
     pub(crate) accidents: Accidents,
@@ -57,8 +59,31 @@ pub(crate) async fn contend(options: &[&str]) -> Run {
     }
     // Waits until late requests have arrived.
     tokio::time::sleep(LATEST).await;
-    let Crew { told, overwritten, refused, .. } = crew;
-    Run { told, overwritten, refused, counted: stage.count("the counter").await, accidents }
+    let Crew { told, overwritten, refused, refused_while_held, .. } = crew;
+    Run { told, overwritten, refused, refused_while_held, counted: stage.count("the counter").await, accidents }
+}
+
+/// The first of two workers is stopped right before its write. It is continued when the next holder has read the counter, and
+/// has not written it yet. Returns how many writes were applied, as the workers report, how many were refused, and the value of
+/// the counter.
+pub(crate) async fn a_write_between_the_read_and_the_write_of_the_next_holder() -> [u64; 3] {
+    let stage = Stage::new(None).await;
+    let mut crew = Crew::start(stage.proxy.endpoint(), &[&[], &[]]);
+    for worker in [0, 1] {
+        crew.tell(worker, json!({ "order": "work_and_pause" })).await;
+        crew.until(worker, "about_to_write").await;
+        if worker == 0 {
+            crew.signal(worker, Signal::STOP);
+        }
+    }
+    crew.tell(0, json!({ "order": "write" })).await;
+    crew.signal(0, Signal::CONT);
+    while crew.told + crew.refused == 0 {
+        crew.hear().await;
+    }
+    crew.tell(1, json!({ "order": "write" })).await;
+    crew.until_all_finished(&[0, 1]).await;
+    [crew.told, crew.refused, stage.count("the counter").await]
 }
 
 /// The first of two workers has a wall clock that is this many seconds behind, and the other one a right clock. The

@@ -4,7 +4,9 @@ use crate::LONGEST;
 use crate::accidents::Accidents;
 use crate::stage::{COUNTERS, LOCKS, Stage};
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::update_item::{UpdateItemError, UpdateItemOutput};
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use lambda_lock::{Budget, ErrorKind, LockClient};
 use lambda_lock_local::client;
 use lambda_lock_testkit::{ends_within, rounds};
@@ -61,25 +63,31 @@ async fn add(rounds: u64, locks: LockClient, dynamodb: Client) -> u64 {
     applied
 }
 
-/// Reads the counter and writes it plus one, so that two holders at once would lose an increment.
-/// Returns `false` if the write was refused, because a holder with a larger token has written.
+/// Reads the counter and writes it plus one, so that two holders at once would lose an increment. The read raises the
+/// fence too. Returns `false` if the counter has seen a larger token.
 pub(crate) async fn increment(dynamodb: &Client, counter: &str, token: u64) -> bool {
-    let key = AttributeValue::S(counter.to_owned());
-    let get = dynamodb.get_item().table_name(COUNTERS).key("id", key.clone()).consistent_read(true);
-    let item = get.send().await.unwrap().item;
-    let count: u64 = item.map_or(0, |item| item["count"].as_n().unwrap().parse().unwrap());
-    let update = dynamodb
-        .update_item()
-        .table_name(COUNTERS)
-        .key("id", key)
+    let update = || {
+        dynamodb
+            .update_item()
+            .table_name(COUNTERS)
+            .key("id", AttributeValue::S(counter.to_owned()))
+            .condition_expression("attribute_not_exists(lastToken) OR lastToken <= :token")
+            .expression_attribute_values(":token", AttributeValue::N(token.to_string()))
+    };
+    let read = update().update_expression("SET lastToken = :token").return_values(ReturnValue::AllNew).send().await;
+    let Some(row) = unless_refused(read) else { return false };
+    let count: u64 = row.attributes().unwrap().get("count").map_or(0, |count| count.as_n().unwrap().parse().unwrap());
+    let write = update()
         .update_expression("SET #count = :count, lastToken = :token")
-        .condition_expression("attribute_not_exists(lastToken) OR lastToken <= :token")
         .expression_attribute_names("#count", "count")
-        .expression_attribute_values(":count", AttributeValue::N((count + 1).to_string()))
-        .expression_attribute_values(":token", AttributeValue::N(token.to_string()));
-    match update.send().await.map_err(|error| error.into_service_error()) {
-        Ok(_) => true,
-        Err(error) if error.is_conditional_check_failed_exception() => false,
+        .expression_attribute_values(":count", AttributeValue::N((count + 1).to_string()));
+    unless_refused(write.send().await).is_some()
+}
+
+fn unless_refused(sent: Result<UpdateItemOutput, SdkError<UpdateItemError>>) -> Option<UpdateItemOutput> {
+    match sent.map_err(SdkError::into_service_error) {
+        Ok(answer) => Some(answer),
+        Err(error) if error.is_conditional_check_failed_exception() => None,
         Err(error) => panic!("{error:?}"),
     }
 }
