@@ -299,7 +299,7 @@ impl LockClient {
     ///
     /// # Requests and IAM actions
     /// It sends one `TransactWriteItems` (`dynamodb:UpdateItem`), and a `BatchGetItem` (`dynamodb:BatchGetItem`) and
-    /// another transaction when a row was written since.
+    /// another transaction when a row was written since, or has a token that is ahead of the clock.
     ///
     /// # Cancel safety
     /// If the future is dropped, all locks may have been taken, or none.

@@ -197,18 +197,28 @@ async fn a_saved_set_is_released_resumed_and_reclaimed_however_it_was_acquired()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reclaim_knows_the_token_of_the_saved_set_where_it_is_ahead_of_the_clock() {
+async fn a_reclaim_goes_by_the_tokens_of_the_rows_and_not_by_what_was_saved() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me");
-    acquired(&locks, ["a", "b"]).await.release().await.unwrap();
+    let mut saved = serde_json::to_value(acquired(&locks, ["a", "b"]).await.save()).unwrap();
+    let token = saved["locks"][0]["fencingToken"].as_u64().unwrap();
+    // A larger token would make the rows unusable.
+    saved["locks"][1]["fencingToken"] = json!(u64::MAX - 2);
+    process.take_sent();
+
+    let set = locks.reclaim_all(serde_json::from_value(saved).unwrap()).lease(LEASE).await.unwrap();
+
+    assert_eq!(operations(&process), ["TransactWriteItems"]);
+    let next = set.fencing_token().unwrap();
+    assert!((token + 1..token + 100_000).contains(&next), "{next} after {token}");
+    set.release().await.unwrap();
+
     table.set("b", json!({"fencingToken": {"N": "9000000000000000000"}}));
     let saved = acquired(&locks, ["a", "b"]).await.save();
     process.take_sent();
-
     let set = locks.reclaim_all(saved).lease(LEASE).await.unwrap();
-
-    assert_eq!(operations(&process), ["TransactWriteItems"]);
+    assert_eq!(operations(&process), ["TransactWriteItems"; 2], "the row has a token that is ahead of the clock");
     assert_eq!(set.fencing_token(), Some(9_000_000_000_000_000_002));
     set.release().await.unwrap();
 }

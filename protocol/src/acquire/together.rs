@@ -68,8 +68,6 @@ pub struct WantedLock {
     pub reclaim: Reclaim,
     /// The observation that an earlier call returned.
     pub observation: Option<Observation>,
-    /// With [`Reclaim::Only`]: the token of the earlier grant.
-    pub token: Option<u64>,
     /// With [`Reclaim::Only`]: the last commit under the earlier grant, while its outcome is unknown.
     pub commit: Option<PendingCommit>,
 }
@@ -249,7 +247,7 @@ impl AcquiringAll<'_> {
     fn next_token(&self, now: &Now) -> Flow<u64> {
         let mut token = now.wall.millis.saturating_add(1);
         for (index, (lock, row)) in self.options.locks.iter().zip(&self.rows).enumerate() {
-            let seen = row.watch().and_then(|watch| watch.record().token).max(lock.token);
+            let seen = row.watch().and_then(|watch| watch.record().token);
             let next = seen.map_or(0, |seen| seen.saturating_add(1));
             if next == u64::MAX {
                 let invalid = InvalidRecord::of_last_token(&lock.key, &self.settings.schema, next - 1);

@@ -13,13 +13,7 @@ use lambda_lock_protocol::{AcquireAllOptions, AcquiredAll, PendingCommit, Reclai
 
 /// Several locks together.
 pub(crate) fn cases() -> Vec<Case> {
-    let wanted = |key: &str, reclaim: Reclaim| WantedLock {
-        key: key.into(),
-        reclaim,
-        observation: None,
-        token: None,
-        commit: None,
-    };
+    let wanted = |key: &str, reclaim: Reclaim| WantedLock { key: key.into(), reclaim, observation: None, commit: None };
     let two = || AcquireAllOptions {
         locks: vec![wanted("a", Reclaim::Nobody), wanted("b", Reclaim::Nobody)],
         owner: "me".to_owned(),
@@ -32,11 +26,6 @@ pub(crate) fn cases() -> Vec<Case> {
     };
     let reclaimed =
         || AcquireAllOptions { locks: vec![wanted("a", Reclaim::SameOwner), wanted("b", Reclaim::SameOwner)], ..two() };
-    let with_token = |token| {
-        let mut options = resumed();
-        options.locks[1].token = Some(token);
-        options
-    };
     let with_commit = |stamp| {
         let mut options = resumed();
         options.locks[1].commit = Some(PendingCommit::Sent(stamp));
@@ -299,8 +288,16 @@ pub(crate) fn cases() -> Vec<Case> {
             resumed(),
             says([NoResponse, RefusedBy(vec![(0, Row::by(Wrote::Saved(0)))]), Applied]),
         ),
-        of("a saved set whose earlier token is large", with_token(BEGIN + 700), says([Applied])),
-        of("a saved set whose earlier token cannot be followed", with_token(u64::MAX - 1), says([])),
+        of(
+            "a saved set of which a row has a token that is ahead of the clock",
+            resumed(),
+            says([RefusedBy(vec![(1, Row::by(Wrote::Saved(0)).token(BEGIN + 700))]), Applied]),
+        ),
+        of(
+            "a saved set of which a row has a token that cannot be followed",
+            resumed(),
+            says([RefusedBy(vec![(1, Row::by(Wrote::Saved(0)).token(u64::MAX - 1))])]),
+        ),
         of("a saved set whose commit was the last write", with_commit(saved(0).stamp), says([Applied])),
         of("a saved set whose commit was the last write of one lock", saved_later(), says([Applied])),
         of("a saved set whose commit was not applied", with_commit(saved(20).stamp), says([Applied])),

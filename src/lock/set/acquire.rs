@@ -101,7 +101,6 @@ impl<'a> AcquireAll<'a> {
             key: key.clone(),
             reclaim: if self.terms.reclaim_own { Reclaim::SameOwner } else { Reclaim::Nobody },
             observation: self.observation_of(key),
-            token: None,
             commit: None,
         }
     }

@@ -206,7 +206,6 @@ impl ReclaimAll<'_> {
                 key: saved.key(),
                 reclaim: Reclaim::Only(saved.parsed_version()?),
                 observation: None,
-                token: Some(saved.fencing_token()),
                 commit: saved.commit(),
             })
         };

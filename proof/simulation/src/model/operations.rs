@@ -32,13 +32,8 @@ fn options(asking: Asking, caller: usize, key: usize) -> AcquireOptions {
 }
 
 fn options_for_all(caller: usize) -> AcquireAllOptions {
-    let lock = |key: &str| WantedLock {
-        key: LockKey::from(key),
-        reclaim: Reclaim::Nobody,
-        observation: None,
-        token: None,
-        commit: None,
-    };
+    let lock =
+        |key: &str| WantedLock { key: LockKey::from(key), reclaim: Reclaim::Nobody, observation: None, commit: None };
     let locks = KEYS.iter().map(|key| lock(key)).collect();
     AcquireAllOptions { locks, owner: owner(caller), workflow: None, keeps_attributes: false }
 }

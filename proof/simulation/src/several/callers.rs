@@ -87,13 +87,8 @@ impl Me {
     }
 
     fn wanted(&self, keys: &[LockKey], owner: String) -> AcquireAllOptions {
-        let lock = |key: &LockKey| WantedLock {
-            key: key.clone(),
-            reclaim: Reclaim::Nobody,
-            observation: None,
-            token: None,
-            commit: None,
-        };
+        let lock =
+            |key: &LockKey| WantedLock { key: key.clone(), reclaim: Reclaim::Nobody, observation: None, commit: None };
         let locks = keys.iter().map(lock).collect();
         AcquireAllOptions { locks, owner, workflow: None, keeps_attributes: false }
     }
@@ -394,7 +389,6 @@ impl Me {
             key: holding.key.clone(),
             reclaim: Reclaim::Only(holding.newest),
             observation: None,
-            token: Some(holding.token),
             commit: holding.pending,
         };
         let locks = holdings.iter().map(lock).collect();
