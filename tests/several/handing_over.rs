@@ -1,10 +1,10 @@
 //! A set as data: resumed, reclaimed, or of no use any more.
 
 use crate::{LEASE, acquired, operations, released, tokens};
-use lambda_lock::{ErrorKind, LockSet, ReleaseAllOutcome, SavedLockSet};
+use lambda_lock::{CommitOutcome, ErrorKind, LockSet, ReleaseAllOutcome, SavedLockSet};
 use lambda_lock_testkit::{Fault, Table, case, counted, granted, millis, secs};
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 #[tokio::test(start_paused = true)]
 async fn a_saved_set_is_resumed_with_its_token_by_one_write_for_each_lock() {
@@ -266,4 +266,68 @@ async fn a_reclaim_keeps_the_attributes_of_the_rows() {
     // They are still listed, so the next grant removes them.
     acquired(&locks, ["a"]).await.release().await.unwrap();
     assert_eq!(table.attribute("a", "job"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_of_a_saved_set_keeps_to_its_time() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let saved = acquired(&locks, ["a", "b"]).await.save();
+    process.next(vec![Fault::BlackHole; 100]);
+    let began = Instant::now();
+
+    let error = locks.release_all(saved).within(&process.budget(millis(400))).await.unwrap_err();
+
+    assert!(error.is_unknown(), "{error}");
+    // The last request of a call may take a quarter of a second. Without this budget it would be three seconds.
+    assert!(began.elapsed() <= millis(650), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_of_a_saved_set_frees_a_later_grant_of_its_owner_only_if_it_is_asked_to() {
+    let table = Table::new();
+    let locks = table.process().locks("me");
+    let acquire = || locks.acquire_all(["a", "b"]).lease(LEASE).owner("task").reclaim_own().try_once();
+    let first = acquire().await.unwrap().granted().unwrap().save();
+    let _second = acquire().await.unwrap().granted().unwrap().save();
+
+    let left_alone = locks.release_all(first.clone()).await.unwrap();
+    assert_eq!(left_alone, ReleaseAllOutcome::AlreadyGone(vec!["a".into(), "b".into()]));
+    assert_eq!(released(&table, &["a", "b"]), [false; 2]);
+    let freed = locks.release_all(first).or_later_grant_of_owner().await.unwrap();
+    assert_eq!((freed, released(&table, &["a", "b"])), (ReleaseAllOutcome::Released, vec![true; 2]));
+}
+
+/// Whoever goes on with a set must not send the writes of its last commit again before it knows what became of them. One lock of a
+/// set is enough to know that.
+#[tokio::test(start_paused = true)]
+async fn a_commit_of_unknown_outcome_is_handed_over_with_its_set() {
+    for (how, with_commit) in [("resumed", ["a", "b"]), ("resumed", ["b", "b"]), ("reclaimed", ["a", "b"])] {
+        let _case = case(format!("{how}, known of {with_commit:?}"));
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        let mut set = acquired(&locks, ["a", "b"]).await;
+        let before = set.to_saved();
+        process.next(vec![Fault::AnswerLost; 100]);
+        assert!(set.commit([counted("o-1")]).await.unwrap_err().is_unknown());
+        process.clear();
+        let after = set.save();
+        let of = |index: usize, key| if with_commit.contains(&key) { &after } else { &before }.locks()[index].clone();
+        let saved = SavedLockSet::from_locks(vec![of(0, "a"), of(1, "b")]);
+
+        let mut set = match how {
+            "resumed" => locks.resume_all(saved).await.unwrap(),
+            _ => locks.reclaim_all(saved).lease(LEASE).await.unwrap(),
+        };
+
+        let error = set.commit([counted("o-1")]).await.unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::InvalidRequest && error.to_string().contains("ask resolve_commit first"),
+            "{error}"
+        );
+        assert_eq!(set.resolve_commit().await.unwrap(), CommitOutcome::Applied);
+        set.release().await.unwrap();
+    }
 }

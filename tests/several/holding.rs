@@ -1,6 +1,6 @@
 //! One guard for several locks: renewals, the end of the earliest lease, and what is lost.
 
-use crate::{BELIEVED, acquired, operations, released};
+use crate::{BELIEVED, LEASE, acquired, operations, released};
 use lambda_lock::{Error, ErrorKind, Lock, LockClient, LockSet, ReleaseAllOutcome, SavedLockSet};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, Table, case, counted, ends_within, granted, millis, secs};
 use std::time::{Duration, UNIX_EPOCH};
@@ -520,4 +520,19 @@ async fn work_that_is_cut_short_says_that_not_all_locks_were_released() {
         .await;
     let text = cut.unwrap_err().to_string();
     assert!(text.contains("not all were released") && text.contains("the lock b may be held"), "{text}");
+}
+
+/// More at once would be a burst that a table throttles.
+#[tokio::test(start_paused = true)]
+async fn eight_requests_of_a_set_are_under_way_at_once() {
+    let table = Table::new();
+    let process = table.process();
+    let keys: Vec<String> = (0..17).map(|number| format!("k{number}")).collect();
+    let mut set = process.locks("me").acquire_all(keys).lease(LEASE).try_once().await.unwrap().granted().unwrap();
+
+    let began = Instant::now();
+    set.checkpoint().await.unwrap();
+    assert_eq!(began.elapsed(), 3 * ROUND_TRIP, "8, 8 and 1");
+    set.release().await.unwrap();
+    assert_eq!(began.elapsed(), 6 * ROUND_TRIP);
 }

@@ -97,6 +97,24 @@ async fn what_is_worth_more_to_the_caller_hides_no_lock_of_unknown_outcome() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_unknown_outcome_of_one_lock_says_more_than_a_throttled_request_of_another() {
+    for keys in [["a", "b"], ["b", "a"]] {
+        let table = Table::new();
+        let process = table.process();
+        let mut set = acquired(&process.locks("me"), ["a", "b"]).await;
+        process.next_of(keys[0], vec![Fault::throttled(); 400]);
+        is_silent_about(&process, &[keys[1]]);
+
+        let error = set.checkpoint().await.unwrap_err();
+
+        assert!(error.is_unknown(), "{error}");
+        assert_eq!(may_be_held(&error), [keys[1]]);
+        process.clear();
+        set.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn when_a_lock_is_lost_those_that_could_not_be_given_back_are_named() {
     for is_resumed in [false, true] {
         let table = Table::new();

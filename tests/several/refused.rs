@@ -32,6 +32,9 @@ async fn a_refusal_names_each_held_lock_and_writes_nothing() {
     assert_eq!(error.refusal().unwrap().holder, "other", "all have to be free: the last one decides");
     let text = error.to_string();
     assert!(text.contains("the locks b and c are held, b by \"other\"") && text.contains("looks in a row"), "{text}");
+    let one_look = process.budget(secs(0)).reserve(secs(0));
+    let text = locks.acquire_all(["a", "b", "c"]).within(&one_look).lease(LEASE).await.unwrap_err().to_string();
+    assert!(text.contains("are held") && !text.contains("looks in a row"), "{text}");
     assert_eq!(table.row("a"), None);
     long.release().await.unwrap();
     short.release().await.unwrap();
