@@ -50,6 +50,8 @@ async fn a_frozen_place_is_never_the_one_that_is_free_first() {
         locks.acquire_one_of(["a", "b"]).within(&budget).await.unwrap_err()
     };
 
+    assert_eq!(refused().await.refusal().unwrap().key.key(), "b", "its lease ends first");
+
     locks.operator().freeze("b", "a rebuild").await.unwrap();
     let error = refused().await;
     assert_eq!(error.refusal().unwrap().key.key(), "a", "{error}");

@@ -189,6 +189,23 @@ async fn a_call_that_cannot_give_a_lock_back_says_which_one_may_be_held() {
     assert_eq!(released(&table, &["a", "b"]), [false; 2]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_it_gives_back_takes_no_longer_than_its_budget() {
+    let table = Table::new();
+    std::mem::forget(held_by_another(&table, "b").await);
+    let process = table.process();
+    let budget = process.budget(secs(2)).reserve(secs(0));
+    let began = Instant::now();
+    // The lock a is acquired. From then on there is no response about it.
+    process.next_of("a", [vec![Fault::None], vec![Fault::BlackHole; 40]].concat());
+
+    let error = process.locks("me").acquire_all(["a", "b"]).within(&budget).in_order().await.unwrap_err();
+
+    assert_eq!(error.may_be_held().len(), 1, "{error}");
+    // The last request of a call may take a quarter of a second. A request timeout is a second.
+    assert!(began.elapsed() <= secs(2) + millis(300), "{:?}", began.elapsed());
+}
+
 /// Callers that hold `b` in turn, each for this long, one after the other without a pause.
 async fn busy_line(table: &Table, callers: u64, turn: Duration, until: Instant) {
     for index in 0..callers {
