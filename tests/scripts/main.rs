@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper of a test may stop it")]
 
+mod pairs;
+
 use lambda_lock::once::{Attempt, Started};
 use lambda_lock::{Error, ErrorKind, Lock, LockClient, ReleaseOutcome};
 use lambda_lock_testkit::{Fault, Process, Table, acquired, case, counted, millis, secs};
