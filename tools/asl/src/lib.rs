@@ -37,7 +37,7 @@ mod states;
 mod tests;
 
 pub use json::{Json, Object};
-pub use options::{Error, OWNER, Options, Poll};
+pub use options::{Error, OWNER, Options};
 
 /// The names of errors that say that a function may still run. A step with one of them leaves its lock to its lease.
 pub const MAY_STILL_RUN: [&str; 8] = [

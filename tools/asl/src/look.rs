@@ -1,7 +1,7 @@
 //! What the state `Look` makes of a row: the decision of the crate's `acquire`, with `Reclaim::SameOwner`.
 
 use crate::jsonata::{literal, query};
-use crate::options::{Options, Poll};
+use crate::options::Options;
 use lambda_lock_protocol::schema::{
     DEFAULT_TTL, ENDS, FREEZE_REASON, LEASE, OWNER, RELEASED, TOKEN, TTL_NAME, VERSION, WORKFLOW,
 };
@@ -39,11 +39,6 @@ pub(crate) fn look(options: &Options, settings: &Settings) -> String {
     let unit = UNITS.map(|(unit, _)| unit).join("|");
     let millis: Vec<_> = UNITS.iter().map(|(unit, millis)| format!("{}: {millis}", literal(unit))).collect();
     let millis = format!("{{{}}}", millis.join(", "));
-    // A claim without a response that finds nobody pauses all the same.
-    let pause = match options.poll {
-        Poll::Look => "0".to_owned(),
-        Poll::Claim => format!("$next = {} ? {} : 0", literal(CLAIM), options.poll_seconds),
-    };
     let optional = |name: &str| format!("($exists($row.{name}) ? $exists($row.{name}.S) : true)");
     let whole = |name: &str| {
         format!(
@@ -100,7 +95,7 @@ pub(crate) fn look(options: &Options, settings: &Settings) -> String {
         format!(
             "{{'next': $next, 'version': $exists($version) ? $version : '', 'ours': $ours, 'released': $released, 'mine': $mine, \
              'token': $readable and $exists($row.{TOKEN}) ? $number($row.{TOKEN}.N) : 0, 'unchanged': $unchanged, \
-             'wait': $next = {} ? ($frozen ? {poll} : $max([1, $min([{poll}, $ceil($left / 1000)])])) : {pause}}}",
+             'wait': $next = {} ? ($frozen ? {poll} : $max([1, $min([{poll}, $ceil($left / 1000)])])) : 0}}",
             literal(WAIT),
             poll = options.poll_seconds
         ),

@@ -40,25 +40,12 @@ pub struct Options {
     pub max_clock_skew: Duration,
     /// By how much the rates of two clocks may differ. Every client of a table should have the same value.
     pub clock_drift: f64,
-    /// What is sent to find out whether a held lock has become free.
-    pub poll: Poll,
     /// The longest pause between two looks at a held lock, in whole seconds. At least 1.
     pub poll_seconds: u64,
     /// The state that follows once the lock is held.
     pub first_step: String,
     /// The state that follows the renewal.
     pub second_step: String,
-}
-
-/// What is sent to find out whether a held lock has become free.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Poll {
-    /// A read: three transitions and a read for each look. Rows of Java and Go clients are taken over too.
-    #[default]
-    Look,
-    /// A Claim: two transitions and a write for each look. A row that a Java or Go client wrote is never taken.
-    Claim,
 }
 
 impl Default for Options {
@@ -76,7 +63,6 @@ impl Default for Options {
             dialect: Dialect::default(),
             max_clock_skew: ClockBounds::default().max_clock_skew().unwrap_or_default(),
             clock_drift: 0.05,
-            poll: Poll::default(),
             poll_seconds: 10,
             first_step: "FirstStep".to_owned(),
             second_step: "SecondStep".to_owned(),
@@ -124,7 +110,6 @@ impl Options {
             dialect,
             max_clock_skew,
             clock_drift,
-            poll: _,
             poll_seconds,
             first_step,
             second_step,

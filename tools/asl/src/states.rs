@@ -14,7 +14,7 @@
 use crate::json::{Json, Object};
 use crate::jsonata::query;
 use crate::look;
-use crate::options::{Error, Options, Poll};
+use crate::options::{Error, Options};
 use crate::requests::{self, Requests};
 use lambda_lock_protocol::schema::{ENDS, VERSION};
 use lambda_lock_protocol::{OURS, millis_rounded_up};
@@ -28,12 +28,8 @@ const REFUSED: &str = "DynamoDB.ConditionalCheckFailedException";
 pub(crate) const RESPONSE_SECONDS: u64 = 10;
 /// The most characters of an error that are kept. A state's data has a limit, and nothing catches what exceeds it.
 const MAX_CAUSE: u64 = 2_000;
-/// With `--poll claim`: how many claims in a row may have no response.
-const MAX_UNANSWERED: u64 = 7;
 
 const LOCK: &str = "Lock";
-/// With `--poll claim`: every claim after the first.
-const LOCK_AGAIN: &str = "LockAgain";
 const LOOK: &str = "Look";
 const DECIDE: &str = "Decide";
 const TAKE: &str = "Take";
@@ -51,72 +47,40 @@ pub(crate) const UNLOCK: &str = "Unlock";
 const RENEW: &str = "Renew";
 
 /// The states of the lock. No step of the work has such a name, also where a machine needs only some of them.
-pub(crate) const NAMES: [&str; 13] =
-    [LOCK, LOCK_AGAIN, LOOK, DECIDE, TAKE, WAIT, INVALID, RENEW, UNLOCK, NOT_UNLOCKED, AFTER_FAILURE, LEFT, FAILED];
+pub(crate) const NAMES: [&str; 12] =
+    [LOCK, LOOK, DECIDE, TAKE, WAIT, INVALID, RENEW, UNLOCK, NOT_UNLOCKED, AFTER_FAILURE, LEFT, FAILED];
 
 /// The states up to the first step.
 pub(crate) fn acquire(options: &Options) -> Result<Object, Error> {
     let settings = options.settings()?;
     let requests = Requests::new(options, &settings);
     let lock = requests::lock(options);
-    let polls_by_claim = options.poll == Poll::Claim;
-    let nothing_seen = Object::new()
-        .with("version", "")
-        .with("unchanged", 0_u64)
-        .with("wait", if polls_by_claim { options.poll_seconds } else { 0_u64 });
-    let refused = |next: &str| {
-        let seen = Object::new().with("look", nothing_seen.clone());
-        let seen = if polls_by_claim { seen.with("unanswered", 0_u64) } else { seen };
-        Object::new().with("ErrorEquals", [REFUSED]).with("Assign", seen).with("Output", input()).with("Next", next)
-    };
-    // A claim without a response looks, because it may have been granted. `so_far` counts those before it.
-    let unanswered = |so_far: Json| {
-        let seen = failure().with("look", nothing_seen.clone()).with("unanswered", so_far);
-        Object::new()
-            .with("ErrorEquals", ["States.ALL"])
-            .with("Assign", seen)
-            .with("Output", input())
-            .with("Next", LOOK)
-    };
-    let claim = task(options, UPDATE, requests.claim()?).with("Assign", Object::new().with("lock", lock.clone()));
-    let claim_again = polls_by_claim
-        .then(|| claim.clone().with("Catch", [refused(WAIT), unanswered(query("$unanswered + 1").into())]));
-    let claim = match options.poll {
-        Poll::Look => claim.with("Retry", retry()).with("Catch", [refused(LOOK)]),
-        Poll::Claim => claim.with("Catch", [refused(WAIT), unanswered(1_u64.into())]),
-    };
+    let nothing_seen = Object::new().with("version", "").with("unchanged", 0_u64).with("wait", 0_u64);
+    let refused = Object::new()
+        .with("ErrorEquals", [REFUSED])
+        .with("Assign", Object::new().with("look", nothing_seen))
+        .with("Output", input())
+        .with("Next", LOOK);
     let taken_by_another = Object::new().with("ErrorEquals", [REFUSED]).with("Output", input()).with("Next", LOOK);
-    let is = |next: &str| query(&format!("$look.next = '{next}'"));
-    let goes = |next: &str, state: &str| Object::new().with("Condition", is(next)).with("Next", state);
-    // What such a claim was granted after all is taken.
-    let too_many = format!(
-        "$unanswered >= {MAX_UNANSWERED} and ($look.next = '{}' or $look.next = '{}')",
-        look::CLAIM,
-        look::WAIT
-    );
-    let too_many = Object::new().with("Condition", query(&too_many)).with("Next", FAILED);
-    let decisions = [
-        polls_by_claim.then_some(too_many),
-        // After a claim without a response there is a pause before the next one.
-        Some(goes(look::CLAIM, if polls_by_claim { WAIT } else { LOCK })),
-        Some(goes(look::TAKE, TAKE)),
-        Some(goes(look::WAIT, WAIT)),
-    ];
+    let goes = |next: &str, state: &str| {
+        Object::new().with("Condition", query(&format!("$look.next = '{next}'"))).with("Next", state)
+    };
     let cause = format!(
         "'The row of the lock ' & ({}) & ' is not a lock record, or has a number that a state machine cannot keep, \
          or was written with another TTL attribute (ttlAttribute). Look at the row, then repair or delete it, or give all callers \
          the same TTL attribute.'",
         options.key
     );
-    let first = commented(
-        "Acquires a free lock, or one whose holder is dead by the wall clock, with this one state and one request.",
-    );
-    let states = Object::new().with(LOCK, first.with_all(claim).with("Next", options.first_step.as_str()));
-    let states = claim_again.into_iter().fold(states, |states, claim| {
-        let again = commented("The same after a wait. It counts the requests in a row that had no response.");
-        states.with(LOCK_AGAIN, again.with_all(claim).with("Next", options.first_step.as_str()))
-    });
-    Ok(states
+    Ok(Object::new()
+        .with(
+            LOCK,
+            commented("Acquires a free lock, or one whose holder is dead by the wall clock, with this one state and one request.")
+                .with_all(task(options, UPDATE, requests.claim()?))
+                .with("Assign", Object::new().with("lock", lock.clone()))
+                .with("Retry", retry())
+                .with("Catch", [refused])
+                .with("Next", options.first_step.as_str()),
+        )
         .with(
             LOOK,
             commented("Reads who holds the lock: a refusal does not bring the row.")
@@ -129,7 +93,7 @@ pub(crate) fn acquire(options: &Options) -> Result<Object, Error> {
             DECIDE,
             Object::new()
                 .with("Type", "Choice")
-                .with("Choices", decisions.into_iter().flatten().collect::<Vec<_>>())
+                .with("Choices", [goes(look::CLAIM, LOCK), goes(look::TAKE, TAKE), goes(look::WAIT, WAIT)])
                 .with("Default", INVALID),
         )
         .with(
@@ -146,7 +110,7 @@ pub(crate) fn acquire(options: &Options) -> Result<Object, Error> {
             commented("Waits until the holder can be proven dead, but not for long, because it may release earlier.")
                 .with("Type", "Wait")
                 .with("Seconds", query("$look.wait"))
-                .with("Next", if polls_by_claim { LOCK_AGAIN } else { LOOK }),
+                .with("Next", LOOK),
         )
         .with(
             INVALID,

@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use clap::ValueEnum;
 use lambda_lock::Dialect;
-use lambda_lock_asl::{OWNER, Object, Options, Poll, policy, sample, states};
+use lambda_lock_asl::{OWNER, Object, Options, policy, sample, states};
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -49,9 +49,6 @@ pub(crate) struct AslOptions {
     /// By how much the rates of two clocks may differ. All clients of a table should have the same value.
     #[arg(long, value_name = "FRACTION", default_value_t = 0.05)]
     clock_drift: f64,
-    /// What is sent while another holder has the lock.
-    #[arg(long, value_enum, default_value_t = By::Look)]
-    poll: By,
     /// The longest pause between two looks at a held lock, in whole seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     poll_seconds: u64,
@@ -76,14 +73,6 @@ enum InDialect {
     Java,
     /// A duration such as 1m30s, as the Go client writes it.
     Go,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum By {
-    /// A read: three transitions for each look. Rows of Java and Go clients are taken over too.
-    Look,
-    /// A write: two transitions for each look. For tables without rows of Java and Go clients.
-    Claim,
 }
 
 pub(crate) fn print(options: AslOptions) -> Result<ExitCode, Failure> {
@@ -115,10 +104,6 @@ fn options(arguments: AslOptions) -> Result<Options, Box<dyn std::error::Error>>
         dialect: match arguments.dialect {
             InDialect::Java => Dialect::Java,
             InDialect::Go => Dialect::Go,
-        },
-        poll: match arguments.poll {
-            By::Look => Poll::Look,
-            By::Claim => Poll::Claim,
         },
         table: arguments.table,
         partition: arguments.partition,

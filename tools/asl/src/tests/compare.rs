@@ -4,7 +4,7 @@ use super::crate_requests::{
     self as of_crate, Decision, EXECUTION, KEY, SORT_KEY, as_sent, item, releasing, renewal, scene_of, settings,
 };
 use super::node::{Node, Scene};
-use crate::options::{Options, Poll};
+use crate::options::Options;
 use lambda_lock_protocol::{Lease, Observation};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -66,12 +66,6 @@ pub(super) fn requests(node: &mut Node, options: &Options, states: &Value) -> Re
     let claim = as_sent(options, &of_crate::claim(options, GRANTED));
     same(node, &states["Lock"], &claim, GRANTED, bindings(), "Lock")?;
     let granted = locked(node, &states["Lock"], &claim, &Value::Null)?;
-    if let Some(again) = states.get("LockAgain") {
-        same(node, again, &claim, GRANTED, bindings(), "LockAgain")?;
-        if locked(node, again, &claim, &Value::Null)? != granted {
-            return Err("LockAgain has another grant than Lock".to_owned());
-        }
-    }
     let mut compared = 1;
     for (what, millis) in [("later", GRANTED + 1_234), ("by a clock that is behind", GRANTED - 300)] {
         let renew = as_sent(options, &renewal(options, millis, &granted));
@@ -257,8 +251,7 @@ fn judged(node: &mut Node, options: &Options, states: &Value, row: &Row) -> Resu
     let decision = of_crate::decision(options, millis, found, Some(observed));
     let next = decided(node, states, &look)?;
     let wanted = match &decision {
-        // With `--poll claim` a claim before this look had no response, so there is a pause before the next one.
-        Decision::Claims => ("Claim", if options.poll == Poll::Claim { "WaitForHolder" } else { "Lock" }),
+        Decision::Claims => ("Claim", "Lock"),
         Decision::Takes(_) => ("Take", "Take"),
         Decision::Waits { .. } => ("Wait", "WaitForHolder"),
         Decision::Refuses => ("Invalid", "InvalidRecord"),

@@ -7,7 +7,7 @@ mod mistakes;
 mod node;
 mod options;
 
-use crate::options::{Options, Poll};
+use crate::options::Options;
 use lambda_lock_protocol::Dialect;
 use node::Node;
 use serde_json::Value;
@@ -35,9 +35,8 @@ fn variants() -> Vec<(&'static str, Options)> {
             },
         ),
         (
-            "by Claim, other clocks, a lease with a fraction",
+            "other clocks, a lease with a fraction",
             Options {
-                poll: Poll::Claim,
                 poll_seconds: 3,
                 max_clock_skew: Duration::from_millis(500),
                 clock_drift: 0.2,

@@ -1,6 +1,6 @@
 //! What cannot be used is an error that says what to give, and what is printed keeps its form.
 
-use crate::options::{Options, Poll};
+use crate::options::Options;
 use crate::{policy, sample, states};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -69,34 +69,29 @@ fn the_policy_allows_two_actions_on_these_keys_and_no_request_without_a_key() {
 
 #[test]
 fn what_is_printed_is_json_in_ascii_that_names_its_version_and_its_command() {
-    for poll in [Poll::Look, Poll::Claim] {
-        let options =
-            Options { poll, key: "'\u{e4}\u{1f512}\t\"' & $states.input.key".to_owned(), ..Options::default() };
-        let sample = sample(&options, "lambda-lock asl --sample").unwrap();
-        let text = sample.to_string();
-        assert!(text.is_ascii(), "{text}");
-        assert_eq!(text.parse::<Value>().unwrap(), serde_json::to_value(&sample).unwrap());
-        let comment = text.parse::<Value>().unwrap()["Comment"].as_str().unwrap().to_owned();
-        assert!(comment.contains(", protocol ll1. "), "{comment}");
-        assert!(comment.ends_with("Write them again with: lambda-lock asl --sample"), "{comment}");
-    }
+    let options = Options { key: "'\u{e4}\u{1f512}\t\"' & $states.input.key".to_owned(), ..Options::default() };
+    let sample = sample(&options, "lambda-lock asl --sample").unwrap();
+    let text = sample.to_string();
+    assert!(text.is_ascii(), "{text}");
+    assert_eq!(text.parse::<Value>().unwrap(), serde_json::to_value(&sample).unwrap());
+    let comment = text.parse::<Value>().unwrap()["Comment"].as_str().unwrap().to_owned();
+    assert!(comment.contains(", protocol ll1. "), "{comment}");
+    assert!(comment.ends_with("Write them again with: lambda-lock asl --sample"), "{comment}");
 }
 
 #[test]
 fn a_step_has_no_name_of_a_state_of_the_lock() {
-    for poll in [Poll::Look, Poll::Claim] {
-        let options = Options { poll, ..Options::default() };
-        let printed = serde_json::to_value(states(&options, "test").unwrap()).unwrap();
-        for state in printed["States"].as_object().unwrap().keys().map(String::as_str).chain(["LockAgain"]) {
-            let refused_as = |options: &Options| {
-                for error in [states(options, "t"), sample(options, "t"), policy(options, &["*".to_owned()])] {
-                    let error = error.unwrap_err().to_string();
-                    assert!(error.contains(&format!("{state:?}")) && error.contains("another name"), "{error}");
-                }
-            };
-            refused_as(&Options { first_step: state.to_owned(), ..options.clone() });
-            refused_as(&Options { second_step: state.to_owned(), ..options.clone() });
-        }
+    let options = Options::default();
+    let printed = serde_json::to_value(states(&options, "test").unwrap()).unwrap();
+    for state in printed["States"].as_object().unwrap().keys() {
+        let refused_as = |options: &Options| {
+            for error in [states(options, "t"), sample(options, "t"), policy(options, &["*".to_owned()])] {
+                let error = error.unwrap_err().to_string();
+                assert!(error.contains(&format!("{state:?}")) && error.contains("another name"), "{error}");
+            }
+        };
+        refused_as(&Options { first_step: state.to_owned(), ..options.clone() });
+        refused_as(&Options { second_step: state.to_owned(), ..options.clone() });
     }
     let twice = Options { first_step: "SecondStep".to_owned(), ..Options::default() };
     assert!(sample(&twice, "t").unwrap_err().to_string().contains("both steps"));
@@ -139,21 +134,19 @@ fn the_lease_covers_a_step_with_all_of_its_attempts_and_unlock_is_tried_for_as_l
 /// Every state that is named exists, and every state is named.
 #[test]
 fn every_path_of_the_sample_leads_somewhere() {
-    for poll in [Poll::Look, Poll::Claim] {
-        let sample = sample(&Options { poll, ..Options::default() }, "test").unwrap();
-        let sample = serde_json::to_value(&sample).unwrap();
-        let states = sample["States"].as_object().unwrap();
-        let mut named = vec![sample["StartAt"].as_str().unwrap().to_owned()];
-        for state in states.values() {
-            let lists = ["Catch", "Choices"].map(|name| state[name].as_array().cloned().unwrap_or_default());
-            for rule in lists.concat().iter().chain([state]) {
-                named.extend(["Next", "Default"].iter().filter_map(|name| rule[*name].as_str()).map(str::to_owned));
-            }
+    let sample = sample(&Options::default(), "test").unwrap();
+    let sample = serde_json::to_value(&sample).unwrap();
+    let states = sample["States"].as_object().unwrap();
+    let mut named = vec![sample["StartAt"].as_str().unwrap().to_owned()];
+    for state in states.values() {
+        let lists = ["Catch", "Choices"].map(|name| state[name].as_array().cloned().unwrap_or_default());
+        for rule in lists.concat().iter().chain([state]) {
+            named.extend(["Next", "Default"].iter().filter_map(|name| rule[*name].as_str()).map(str::to_owned));
         }
-        named.sort();
-        named.dedup();
-        let mut all: Vec<_> = states.keys().cloned().collect();
-        all.sort();
-        assert_eq!(named, all);
     }
+    named.sort();
+    named.dedup();
+    let mut all: Vec<_> = states.keys().cloned().collect();
+    all.sort();
+    assert_eq!(named, all);
 }

@@ -3,7 +3,6 @@
 use crate::scene::{PATIENCE, Scene, definition, where_it_waits};
 use crate::without_lock_task;
 use lambda_lock::Lock;
-use lambda_lock_asl::Poll;
 use lambda_lock_local::lambda::workspace;
 use lambda_lock_local::states::{Definition, Instead};
 use serde_json::{Value, json};
@@ -129,6 +128,5 @@ async fn the_page_about_cost_has_what_one_of_five_places_costs() {
 #[tokio::test]
 async fn the_page_about_cost_has_what_a_lock_without_a_function_costs() {
     let Some(scene) = without_lock_task::scene().await else { return };
-    the_page_has(&scene, &without_lock_task::machine(Poll::Look), "", 0, &PATHS).await;
-    the_page_has(&scene, &without_lock_task::machine(Poll::Claim), ", `--poll claim`", 0, &PATHS[1..3]).await;
+    the_page_has(&scene, &without_lock_task::machine(), "", 0, &PATHS).await;
 }

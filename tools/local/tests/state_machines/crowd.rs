@@ -6,7 +6,6 @@ use crate::grants::{Grants, SLACK};
 use crate::scene::{LEASE, PATIENCE, SKEW, Scene, definition};
 use crate::tenures::Tenures;
 use crate::without_lock_task;
-use lambda_lock_asl::Poll;
 use lambda_lock_local::authorize::{Call, Fate};
 use lambda_lock_local::states::{Definition, End, Execution};
 use serde_json::{Value, json};
@@ -238,10 +237,8 @@ fn machine(run: &Run, index: usize, plan: Plan) -> (Definition, Value) {
         Plan::Skips => "skip-if-running",
         _ => "exclusive-work",
     });
-    // Both ways of waiting for a lock.
-    let poll = if index.is_multiple_of(2) { Poll::Look } else { Poll::Claim };
     if index.is_multiple_of(3) && !matches!(plan, Plan::FansOut | Plan::Skips) {
-        machine = without_lock_task::machine(poll);
+        machine = without_lock_task::machine();
     }
     let mut simulate = json!({ "stepMillis": run.millis(20, 300).as_millis() as u64 });
     match plan {

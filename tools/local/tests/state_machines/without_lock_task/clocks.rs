@@ -6,7 +6,7 @@
 use super::{document, machine, options, scene};
 use crate::scene::{LEASE, PATIENCE, Scene, definition};
 use lambda_lock::{Budget, Lock};
-use lambda_lock_asl::{Options, Poll};
+use lambda_lock_asl::Options;
 use lambda_lock_local::states::{Before, Definition, Execution, Held, Instead};
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
@@ -40,8 +40,8 @@ struct AtWork {
 
 impl AtWork {
     /// Executes the sample with this clock until it has the lock and has begun its first step, which is held back.
-    async fn begun(scene: &Scene, name: &str, poll: Poll, ahead_millis: i64, key: &str) -> Self {
-        Self::begun_by(scene, name, &with_clock(machine(poll), ahead_millis), ahead_millis, key).await
+    async fn begun(scene: &Scene, name: &str, ahead_millis: i64, key: &str) -> Self {
+        Self::begun_by(scene, name, &with_clock(machine(), ahead_millis), ahead_millis, key).await
     }
 
     /// The same for a state machine whose rows have the time of a clock that is ahead by this much.
@@ -70,7 +70,7 @@ impl AtWork {
 #[derive(Clone, Copy, Debug)]
 enum Party {
     /// A state machine without a function, whose clock is ahead by so many milliseconds.
-    Machine(Poll, i64),
+    Machine(i64),
     LockTask,
     Crate,
 }
@@ -92,7 +92,7 @@ async fn one_after_the_other(scene: &Scene, parties: Vec<Party>) {
             (SystemTime::now(), lock.lease_ends_at().unwrap())
         } else {
             let at_work = match *party {
-                Party::Machine(poll, ahead) => AtWork::begun(scene, name, poll, ahead, key).await,
+                Party::Machine(ahead) => AtWork::begun(scene, name, ahead, key).await,
                 _ => AtWork::begun_by(scene, name, &definition("exclusive-work"), 0, key).await,
             };
             let times = (at_work.granted, at_work.ends);
@@ -122,22 +122,18 @@ async fn acquired(scene: &Scene, key: &str) -> Lock {
 async fn clocks_that_differ_by_less_than_the_skew_give_no_lock_to_two() {
     use Party::{Crate, LockTask, Machine};
     let Some(scene) = scene().await else { return };
-    let (scene, ahead, behind) = (&scene, Machine(Poll::Look, LITTLE), Machine(Poll::Look, -LITTLE));
-    let (claims_ahead, claims_behind) = (Machine(Poll::Claim, LITTLE), Machine(Poll::Claim, -LITTLE));
+    let (scene, ahead, behind) = (&scene, Machine(LITTLE), Machine(-LITTLE));
     // Together they differ by less than the skew.
-    let both = |poll| vec![Machine(poll, -LITTLE / 2), Machine(poll, LITTLE / 2), Machine(poll, -LITTLE / 2)];
+    let both = vec![Machine(-LITTLE / 2), Machine(LITTLE / 2), Machine(-LITTLE / 2)];
     // Nobody is late because a process has to start.
     let warm_up = || scene.warm_up();
-    tokio::join!(warm_up(), warm_up(), warm_up(), warm_up(), warm_up(), warm_up());
+    tokio::join!(warm_up(), warm_up(), warm_up(), warm_up());
     tokio::join!(
         one_after_the_other(scene, vec![ahead, LockTask, Crate, ahead]),
         one_after_the_other(scene, vec![ahead, Crate, LockTask, ahead]),
         one_after_the_other(scene, vec![behind, LockTask, Crate, behind]),
         one_after_the_other(scene, vec![behind, Crate, LockTask, behind]),
-        one_after_the_other(scene, vec![claims_ahead, LockTask, claims_ahead, Crate, claims_ahead]),
-        one_after_the_other(scene, vec![claims_behind, LockTask, claims_behind, Crate, claims_behind]),
-        one_after_the_other(scene, both(Poll::Look)),
-        one_after_the_other(scene, both(Poll::Claim)),
+        one_after_the_other(scene, both),
     );
 }
 
@@ -147,7 +143,8 @@ async fn a_clock_that_is_further_ahead_takes_a_lock_too_early_and_the_fence_refu
     let mut lock = acquired(&scene, "k").await;
     let (token, ends) = (lock.fencing_token(), lock.lease_ends_at().unwrap());
 
-    let next = AtWork::begun(&scene, "next", Poll::Claim, MUCH, "k").await;
+    // So far that its first look finds the holder dead.
+    let next = AtWork::begun(&scene, "next", LEASE.as_millis() as i64, "k").await;
 
     assert!(next.granted < ends, "this is what the skew has to rule out");
     assert!(scene.lock("k").await.fencing_token > Some(token));
@@ -162,7 +159,7 @@ async fn a_clock_that_is_further_ahead_takes_a_lock_too_early_and_the_fence_refu
 #[tokio::test]
 async fn a_clock_that_is_further_behind_loses_its_lock_too_early_and_learns_it_from_its_renewal() {
     let Some(scene) = scene().await else { return };
-    let holder = AtWork::begun(&scene, "holds", Poll::Look, -MUCH, "k").await;
+    let holder = AtWork::begun(&scene, "holds", -MUCH, "k").await;
 
     let lock = acquired(&scene, "k").await;
 
@@ -180,7 +177,7 @@ async fn a_lock_that_is_left_to_its_lease_is_kept_by_a_clock_that_is_ahead() {
     scene.router.instead(|function, _| (function == "sample-work").then_some(Instead::Failure("Sandbox.Timedout")));
     // As in the definitions with lock-task.
     let skew = Duration::from_secs(2);
-    let without_lock_task = Definition::new(document(&Options { max_clock_skew: skew, ..options(Poll::Look) }));
+    let without_lock_task = Definition::new(document(&Options { max_clock_skew: skew, ..options() }));
     let with_lock_task = definition("exclusive-work");
     let left = async |key: &str, machine: &Definition, ahead: i64| {
         let mut document = machine.document().clone();

@@ -5,7 +5,6 @@ use super::{document, machine, options, scene, slow};
 use crate::grants::{Grants, SLACK};
 use crate::scene::{LEASE, PATIENCE, SKEW, Scene, definition};
 use lambda_lock::Budget;
-use lambda_lock_asl::Poll;
 use lambda_lock_local::authorize::{Call, Fate};
 use lambda_lock_local::states::{Definition, Execution};
 use serde_json::{Value, json};
@@ -20,15 +19,13 @@ const HOLDERS: usize = 20;
 /// Who holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
-    Looks,
-    Claims,
+    StateMachine,
     LockTask,
     Crate,
 }
 
-/// Half of the holders are state machines without lock-task that look, the others share the rest.
-const HOLDER: [Holder; 6] =
-    [Holder::Looks, Holder::Claims, Holder::Looks, Holder::LockTask, Holder::Looks, Holder::Crate];
+/// Half of the holders are state machines without lock-task, the others share the rest.
+const HOLDER: [Holder; 4] = [Holder::StateMachine, Holder::LockTask, Holder::StateMachine, Holder::Crate];
 
 struct Run {
     number: usize,
@@ -125,9 +122,8 @@ fn misbehave(scene: &Scene, run: &Run) {
 /// succeeded.
 async fn execution(scene: &Scene, run: &Run, index: usize, holder: Holder) -> Option<String> {
     let definition = match holder {
-        Holder::Claims => machine(Poll::Claim),
         Holder::LockTask => definition("exclusive-work"),
-        _ => machine(Poll::Look),
+        _ => machine(),
     };
     let input = slow(&run.key(index), run.millis(20, 250));
     let execution = scene.engine.execute(&format!("run-{}-{index}", run.number), &definition, &input).await.unwrap();
@@ -171,7 +167,7 @@ async fn of_the_crate(scene: &Scene, run: &Run, index: usize) -> Option<String> 
 
 /// The sample without a fence, so that only the lock keeps its executions apart.
 fn unfenced() -> Value {
-    let mut document = document(&options(Poll::Look));
+    let mut document = document(&options());
     for step in ["FirstStep", "SecondStep"] {
         document["States"][step]["Arguments"]["Payload"]["fencingToken"] = json!(1);
     }

@@ -2,7 +2,7 @@
 
 use super::{machine, options, put, scene, states};
 use crate::scene::{LEASE, PATIENCE, Scene};
-use lambda_lock_asl::{Options, Poll};
+use lambda_lock_asl::Options;
 use lambda_lock_local::states::{Definition, Execution};
 use lambda_lock_testkit::soon_so;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ async fn a_frozen_lock_is_waited_for_by_looks_until_it_is_thawed() {
     });
     put(&scene, peers, &peer).await;
     locks.operator().freeze(peers, WHY).await.unwrap();
-    let definition = machine(Poll::Look);
+    let definition = machine();
     tokio::join!(
         waits_until_it_is_thawed(&scene, free, &definition, free),
         waits_until_it_is_thawed(&scene, dead, &definition, dead),
@@ -55,7 +55,7 @@ async fn a_frozen_lock_is_waited_for_by_looks_until_it_is_thawed() {
 async fn an_execution_that_holds_a_lock_finishes_after_a_freeze() {
     let Some(scene) = scene().await else { return };
     let slow = super::slow("k", LEASE / 4);
-    let execution = scene.engine.execute("holder", &machine(Poll::Look), &slow).await.unwrap();
+    let execution = scene.engine.execute("holder", &machine(), &slow).await.unwrap();
     let is_held = async || scene.locks().operator().peek("k").await.unwrap().is_some_and(|lock| !lock.released);
     soon_so("it holds the lock", is_held).await;
     scene.locks().operator().freeze("k", WHY).await.unwrap();
@@ -70,7 +70,7 @@ async fn an_execution_that_holds_a_lock_finishes_after_a_freeze() {
 async fn an_execution_takes_its_own_lock_that_was_frozen_meanwhile() {
     let Some(scene) = scene().await else { return };
     let locks = scene.locks();
-    let definition = Definition::new(super::document(&Options { owner: "'me'".to_owned(), ..options(Poll::Look) }));
+    let definition = Definition::new(super::document(&Options { owner: "'me'".to_owned(), ..options() }));
     let held = locks.acquire("k").owner("me").lease(PATIENCE).try_once().await.unwrap().granted().unwrap();
     locks.operator().freeze("k", WHY).await.unwrap();
     let execution = scene.engine.execute("again", &definition, &json!({ "key": "k" })).await.unwrap();

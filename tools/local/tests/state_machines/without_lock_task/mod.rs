@@ -12,7 +12,7 @@ mod together;
 
 use crate::scene::{LEASE, PATIENCE, SKEW, Scene, binaries};
 use aws_sdk_dynamodb::types::AttributeValue;
-use lambda_lock_asl::{Options, Poll, policy, sample};
+use lambda_lock_asl::{Options, policy, sample};
 use lambda_lock_local::authorize::{Call, Condition, Fate};
 use lambda_lock_local::states::{Definition, Engine, Execution, Router};
 use lambda_lock_local::{Expansion, Sample, client};
@@ -54,14 +54,13 @@ pub(crate) async fn scene() -> Option<Scene> {
 }
 
 /// The options of all tests: a short lease, and short pauses.
-fn options(poll: Poll) -> Options {
+fn options() -> Options {
     Options {
         table: "LockTable".to_owned(),
         ttl_attribute: Some("expiresAt".to_owned()),
         lease: LEASE,
         max_clock_skew: SKEW,
         poll_seconds: 1,
-        poll,
         ..Options::default()
     }
 }
@@ -72,8 +71,8 @@ fn document(options: &Options) -> Value {
     serde_json::from_str(&text.replace("${WorkArn}", "sample-work")).unwrap()
 }
 
-pub(crate) fn machine(poll: Poll) -> Definition {
-    Definition::new(document(&options(poll)))
+pub(crate) fn machine() -> Definition {
+    Definition::new(document(&options()))
 }
 
 /// Input of an execution whose steps take this long.
@@ -82,8 +81,8 @@ fn slow(key: &str, step: Duration) -> Value {
 }
 
 /// Executes the sample to its end. Returns the execution, and its error if it failed.
-async fn run(scene: &Scene, name: &str, poll: Poll, key: &str) -> (Execution, Option<String>) {
-    let execution = scene.engine.execute(name, &machine(poll), &json!({ "key": key })).await.unwrap();
+async fn run(scene: &Scene, name: &str, key: &str) -> (Execution, Option<String>) {
+    let execution = scene.engine.execute(name, &machine(), &json!({ "key": key })).await.unwrap();
     let end = scene.engine.until_end(&execution, PATIENCE).await.unwrap();
     let error = end.error.filter(|_| end.status != "SUCCEEDED");
     assert!(end.status == "SUCCEEDED" || error.is_some(), "{}", end.status);
@@ -121,7 +120,7 @@ fn nth_write_lost(nth: u32) -> impl Fn(&Call) -> Fate + Send + Sync {
 async fn a_free_lock_takes_three_transitions_and_three_requests() {
     let Some(scene) = scene().await else { return };
     let noted = scene.note_requests();
-    let (execution, error) = run(&scene, "free", Poll::Look, "k").await;
+    let (execution, error) = run(&scene, "free", "k").await;
     assert_eq!(error, None);
     assert_eq!(states(&scene, &execution).await, FREE);
     let of_engine = |request: &&String| request.starts_with(ENGINE);
@@ -130,7 +129,7 @@ async fn a_free_lock_takes_three_transitions_and_three_requests() {
     assert_eq!((lock.released, lock.workflow), (true, None));
     assert_eq!(scene.counter("k").await, (1, [execution.arn].into()));
 
-    let (_, error) = run(&scene, "again", Poll::Look, "k").await;
+    let (_, error) = run(&scene, "again", "k").await;
     assert_eq!(error, None);
     assert!(scene.lock("k").await.fencing_token > lock.fencing_token);
 }
@@ -140,7 +139,7 @@ async fn a_holder_that_is_dead_by_the_wall_clock_costs_no_look() {
     let Some(scene) = scene().await else { return };
     let dead = scene.locks().acquire("k").lease(Duration::from_millis(50)).try_once().await.unwrap().granted().unwrap();
     tokio::time::sleep(Duration::from_millis(50) + SKEW + Duration::from_millis(20)).await;
-    let (execution, error) = run(&scene, "next", Poll::Look, "k").await;
+    let (execution, error) = run(&scene, "next", "k").await;
     assert_eq!(error, None);
     assert_eq!(states(&scene, &execution).await, FREE);
     assert!(scene.lock("k").await.fencing_token > Some(dead.fencing_token()));
@@ -150,7 +149,7 @@ async fn a_holder_that_is_dead_by_the_wall_clock_costs_no_look() {
 async fn the_role_of_the_template_is_used_in_full_and_its_keys_are_enforced() {
     let Some(scene) = scene().await else { return };
     let held = scene.locks().acquire("orders/1").lease(PATIENCE).try_once().await.unwrap().granted().unwrap();
-    let execution = scene.engine.execute("waits", &machine(Poll::Look), &json!({ "key": "orders/1" })).await.unwrap();
+    let execution = scene.engine.execute("waits", &machine(), &json!({ "key": "orders/1" })).await.unwrap();
     scene.until_in(&execution, "WaitForHolder").await;
     held.release().await.unwrap();
     assert_eq!(scene.engine.until_end(&execution, PATIENCE).await.unwrap().status, "SUCCEEDED");
@@ -158,7 +157,7 @@ async fn the_role_of_the_template_is_used_in_full_and_its_keys_are_enforced() {
 
     let confined = Expansion::expand_with(&["SampleWithoutLockTask=true", "LockKeyPrefix=orders/"]).unwrap().unwrap();
     scene.sample.proxy.allow(ENGINE, confined.state_machines[MACHINE].clone());
-    let mut impatient = document(&options(Poll::Look));
+    let mut impatient = document(&options());
     impatient["States"]["Lock"]["Retry"] = json!([]);
     let impatient = Definition::new(impatient);
     for (name, key, expected) in
@@ -174,7 +173,7 @@ async fn the_role_of_the_template_is_used_in_full_and_its_keys_are_enforced() {
 #[tokio::test]
 async fn the_role_of_the_template_is_the_printed_policy_and_its_attributes_are_enforced() {
     let Some(scene) = scene().await else { return };
-    let ours = Options { ttl_attribute: Some("expiresAt".to_owned()), ..options(Poll::Look) };
+    let ours = Options { ttl_attribute: Some("expiresAt".to_owned()), ..options() };
     let printed = serde_json::to_value(policy(&ours, &["*".to_owned()]).unwrap()).unwrap();
     let printed: Condition = serde_json::from_value(printed["Statement"][0]["Condition"].clone()).unwrap();
     for grant in &template().unwrap().state_machines[MACHINE] {
@@ -197,7 +196,7 @@ async fn the_role_of_the_template_is_the_printed_policy_and_its_attributes_are_e
         ("reads-all", "Look", "ProjectionExpression", ("", ""), denied),
         ("nothing", "Lock", "ReturnValues", ("UPDATED_NEW", "UPDATED_NEW"), None),
     ] {
-        let mut document = document(&options(Poll::Look));
+        let mut document = document(&options());
         document["StartAt"] = json!(state);
         document["States"][state]["Retry"] = json!([]);
         let arguments = document["States"][state]["Arguments"].as_object_mut().unwrap();

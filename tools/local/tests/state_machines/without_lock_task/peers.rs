@@ -2,7 +2,6 @@
 
 use super::{options, put, run, scene, states};
 use crate::scene::PATIENCE;
-use lambda_lock_asl::Poll;
 use lambda_lock_local::states::Definition;
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,7 +18,7 @@ async fn a_dead_peer_is_watched_for_its_lease_and_then_taken_over() {
     for (key, lease) in [("java", "2000"), ("go", "1.5s")] {
         put(&scene, key, &peer(lease, VERSION)).await;
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
-        let (execution, error) = run(&scene, key, Poll::Look, key).await;
+        let (execution, error) = run(&scene, key, key).await;
         assert_eq!(error, None);
         let entered = states(&scene, &execution).await;
         // Whole seconds are waited: 2.1 s and 1.575 s.
@@ -34,7 +33,7 @@ async fn a_dead_peer_is_watched_for_its_lease_and_then_taken_over() {
 async fn a_living_peer_is_waited_for_and_its_token_never_falls_back() {
     let Some(scene) = scene().await else { return };
     put(&scene, "k", &peer("2000", "beat")).await;
-    let machine = Definition::new(super::document(&options(Poll::Look)));
+    let machine = Definition::new(super::document(&options()));
     let execution = scene.engine.execute("waits", &machine, &json!({ "key": "k" })).await.unwrap();
     for beat in 0..5 {
         tokio::time::sleep(Duration::from_millis(900)).await;
@@ -54,13 +53,13 @@ async fn a_living_peer_is_waited_for_and_its_token_never_falls_back() {
 async fn a_row_that_is_no_lock_record_fails_the_execution_and_is_left_alone() {
     let Some(scene) = scene().await else { return };
     put(&scene, "odd", &peer("soon", VERSION)).await;
-    let (execution, error) = run(&scene, "odd", Poll::Look, "odd").await;
+    let (execution, error) = run(&scene, "odd", "odd").await;
     assert_eq!(error.as_deref(), Some("InvalidRecord"));
     assert_eq!(states(&scene, &execution).await, ["Lock", "Look", "Decide", "InvalidRecord"]);
     assert!(scene.locks().operator().peek("odd").await.is_err(), "still no lock record");
 
     put(&scene, "account", &json!({ "balance": { "N": "5" } })).await;
-    let (_, error) = run(&scene, "account", Poll::Look, "account").await;
+    let (_, error) = run(&scene, "account", "account").await;
     assert_eq!(error.as_deref(), Some("InvalidRecord"));
 }
 

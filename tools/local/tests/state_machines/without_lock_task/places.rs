@@ -2,7 +2,7 @@
 
 use super::{document, options, scene};
 use crate::scene::PATIENCE;
-use lambda_lock_asl::{Options, Poll};
+use lambda_lock_asl::Options;
 use lambda_lock_local::lambda::workspace;
 use lambda_lock_local::states::Definition;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ fn drawing_a_place() -> Definition {
     let page = std::fs::read_to_string(workspace().join("docs/without-a-function.md")).unwrap();
     let state = page.split("```json").find(|block| block.contains("\"DrawPlace\"")).unwrap();
     let state: Value = serde_json::from_str(state.split("```").next().unwrap()).unwrap();
-    let mut document = document(&Options { key: "$place".to_owned(), ..options(Poll::Look) });
+    let mut document = document(&Options { key: "$place".to_owned(), ..options() });
     document["States"]["DrawPlace"] = state["DrawPlace"].clone();
     document["StartAt"] = json!("DrawPlace");
     Definition::new(document).replacing("$random() * 5", "$random() * 2")

@@ -3,31 +3,28 @@
 use super::{document, machine, options, scene, states};
 use crate::scene::{LEASE, PATIENCE};
 use lambda_lock::SavedLock;
-use lambda_lock_asl::{OWNER, Options, Poll};
+use lambda_lock_asl::{OWNER, Options};
 use lambda_lock_local::states::Definition;
 use serde_json::json;
 
 #[tokio::test]
 async fn the_second_of_two_executions_waits_for_the_first() {
     let Some(scene) = scene().await else { return };
-    for (key, poll) in [("looks", Poll::Look), ("claims", Poll::Claim)] {
-        let (mut held, input) = (scene.hold_step("read"), json!({ "key": key }));
-        let first = scene.engine.execute(&format!("{key}-first"), &machine(poll), &input).await.unwrap();
-        held.until(1).await;
-        let second = scene.engine.execute(&format!("{key}-second"), &machine(poll), &input).await.unwrap();
-        scene.until_in(&second, "WaitForHolder").await;
-        drop(held);
-        for execution in [&first, &second] {
-            assert_eq!(scene.engine.until_end(execution, PATIENCE).await.unwrap().status, "SUCCEEDED");
-        }
-        assert_eq!(scene.counter(key).await, (2, [first.arn, second.arn.clone()].into()));
-        let entered = states(&scene, &second).await;
-        let until_granted: Vec<_> = entered.iter().take_while(|state| *state != "FirstStep").collect();
-        let looks = until_granted.iter().filter(|state| **state == "WaitForHolder").count();
-        // What a look costs: three transitions, or two.
-        let expected = if poll == Poll::Look { 3 * looks + 1 + 3 } else { 2 * looks + 1 };
-        assert_eq!(until_granted.len(), expected, "{until_granted:?}");
+    let (mut held, input) = (scene.hold_step("read"), json!({ "key": "k" }));
+    let first = scene.engine.execute("first", &machine(), &input).await.unwrap();
+    held.until(1).await;
+    let second = scene.engine.execute("second", &machine(), &input).await.unwrap();
+    scene.until_in(&second, "WaitForHolder").await;
+    drop(held);
+    for execution in [&first, &second] {
+        assert_eq!(scene.engine.until_end(execution, PATIENCE).await.unwrap().status, "SUCCEEDED");
     }
+    assert_eq!(scene.counter("k").await, (2, [first.arn, second.arn.clone()].into()));
+    let entered = states(&scene, &second).await;
+    let until_granted: Vec<_> = entered.iter().take_while(|state| *state != "FirstStep").collect();
+    let looks = until_granted.iter().filter(|state| **state == "WaitForHolder").count();
+    // What a look costs: three transitions.
+    assert_eq!(until_granted.len(), 3 * looks + 1 + 3, "{until_granted:?}");
 }
 
 #[tokio::test]
@@ -36,7 +33,7 @@ async fn items_of_an_inline_map_each_hold_their_own_lock() {
     let of_item = Options {
         key: "$states.input.item.key".to_owned(),
         owner: format!("{OWNER} & '/' & $states.input.index"),
-        ..options(Poll::Look)
+        ..options()
     };
     let mut item = document(&of_item);
     for step in ["FirstStep", "SecondStep"] {
@@ -69,7 +66,7 @@ async fn items_of_an_inline_map_each_hold_their_own_lock() {
 #[tokio::test]
 async fn lock_task_and_the_crate_go_on_with_a_lock_that_a_state_machine_acquired() {
     let Some(scene) = scene().await else { return };
-    let mut only_acquires = document(&options(Poll::Look));
+    let mut only_acquires = document(&options());
     only_acquires["States"]["FirstStep"] = json!({ "Type": "Pass", "Output": "{% $lock %}", "End": true });
     for name in ["by-lock-task", "by-the-crate"] {
         let machine = Definition::new(only_acquires.clone());
@@ -97,7 +94,7 @@ async fn lock_task_and_the_crate_go_on_with_a_lock_that_a_state_machine_acquired
 #[tokio::test]
 async fn a_state_machine_goes_on_with_a_lock_that_lock_task_acquired() {
     let Some(scene) = scene().await else { return };
-    let mut mixed = document(&options(Poll::Look));
+    let mut mixed = document(&options());
     mixed["StartAt"] = json!("AcquireByFunction");
     mixed["States"]["AcquireByFunction"] = json!({
         "Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Next": "FirstStep",
