@@ -13,6 +13,9 @@ use super::version::{Stamp, Version};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime};
 
+/// By how much the newest write of a saved lock may be ahead of the clock. Who is further behind cannot sign requests to AWS.
+const MAX_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// A held lock as data. The next function with this crate can go on holding the same lock with it. (The `lock` that
 /// the function `lock-task` returns is for `lock-task` alone. It may contain `data`, which is refused here.)
 ///
@@ -148,6 +151,12 @@ impl SavedLock {
     #[doc(hidden)]
     pub fn holding(&self, now: Instants, settings: &Settings) -> Result<Holding, Invalid> {
         let newest = self.parsed_version()?;
+        // The row would keep such a time, and nothing could be written after it.
+        if newest.stamp.millis() > millis_rounded_up(now.wall.saturating_add(MAX_AHEAD)) {
+            return Err(Invalid::new(
+                "the saved lock's version is of a time that has not come yet: pass the saved lock on unchanged, or set the clock",
+            ));
+        }
         let lease = Duration::try_from_secs_f64(self.lease_seconds).map_err(|_| {
             // Without the number: to write a fraction takes a tenth of the component `protocol`.
             Invalid::new(

@@ -28,7 +28,8 @@ pub enum CommitOutcome {
     /// None of its writes was applied, and none will be applied.
     NotApplied,
     /// The row no longer shows the outcome, and never will. A copy of the lock wrote the row in between, or the
-    /// response to another request was lost. Check what the commit would have written.
+    /// response to another request was lost. Or the rows of saved locks show different outcomes. Check what the commit would have
+    /// written.
     Indeterminate,
 }
 
@@ -177,14 +178,17 @@ impl HeldLocks {
     }
 
     /// Finds out whether the last commit was applied, if its response was lost. Any one row shows it for all, also when another
-    /// lock is lost.
+    /// lock is lost. Of commits that came with saved locks, the rows of all have to show the same.
     pub(super) async fn resolve_commit(&mut self) -> Result<CommitOutcome, Error> {
         let is_sent = |hold: &Hold| matches!(hold.holding.pending, Some(PendingCommit::Sent(_)));
         let seen = if self.holds().any(is_sent) { self.checkpoint().await } else { Ok(()) };
         let pending: Vec<_> = self.holds().filter_map(|hold| hold.holding.pending).collect();
-        let outcome = if pending.contains(&PendingCommit::Applied) {
+        let is_shown = |outcome: PendingCommit| {
+            pending.contains(&outcome) && (!self.commits_were_saved || pending.iter().all(|shown| *shown == outcome))
+        };
+        let outcome = if is_shown(PendingCommit::Applied) {
             CommitOutcome::Applied
-        } else if pending.contains(&PendingCommit::NotApplied) {
+        } else if is_shown(PendingCommit::NotApplied) {
             CommitOutcome::NotApplied
         } else {
             seen?;
@@ -198,6 +202,7 @@ impl HeldLocks {
             CommitOutcome::Indeterminate
         };
         self.holds_mut().for_each(|hold| hold.holding.pending = None);
+        self.commits_were_saved = false;
         Ok(outcome)
     }
 

@@ -113,7 +113,8 @@ impl Lock {
     }
 
     /// The payload that the lock's row had when it was acquired. The last holder left it, or it was given with
-    /// [`data`](crate::Acquire::data). `None` after [`resume`](crate::LockClient::resume).
+    /// [`data`](crate::Acquire::data). `None` after [`resume`](crate::LockClient::resume), and of a lock that was acquired together with
+    /// others: a transaction returns no rows.
     pub fn data(&self) -> Option<&[u8]> {
         self.hold().data.as_deref()
     }

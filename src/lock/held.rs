@@ -20,6 +20,8 @@ pub(crate) struct HeldLocks {
     pub(super) others: Vec<Hold>,
     /// Once one of them was lost and the others were given back: those that may still be held.
     pub(super) left: Option<Vec<LockKey>>,
+    /// The commits of unknown outcome came with saved locks. Each may be another transaction.
+    pub(super) commits_were_saved: bool,
 }
 
 /// One held lock. A guard passes it on to its release. Logs a warning when it is dropped before that.
@@ -47,7 +49,8 @@ pub(crate) trait Guard {
 
 impl HeldLocks {
     pub(crate) fn one(engine: Arc<Engine>, budget: Option<Budget>, first: Hold) -> Self {
-        Self { engine, budget, first, others: Vec::new(), left: None }
+        let commits_were_saved = first.holding.pending.is_some();
+        Self { engine, budget, first, others: Vec::new(), left: None, commits_were_saved }
     }
 
     /// `None` where there is no lock.
@@ -57,8 +60,10 @@ impl HeldLocks {
         holds: impl IntoIterator<Item = Hold>,
     ) -> Option<Self> {
         let mut holds = holds.into_iter();
-        let first = holds.next()?;
-        Some(Self { others: holds.collect(), ..Self::one(engine.clone(), budget, first) })
+        let (first, others) = (holds.next()?, holds.collect::<Vec<_>>());
+        let held = Self { others, ..Self::one(engine.clone(), budget, first) };
+        let commits_were_saved = held.holds().any(|hold| hold.holding.pending.is_some());
+        Some(Self { commits_were_saved, ..held })
     }
 
     pub(super) fn holds(&self) -> impl Iterator<Item = &Hold> {

@@ -331,3 +331,107 @@ async fn a_commit_of_unknown_outcome_is_handed_over_with_its_set() {
         set.release().await.unwrap();
     }
 }
+
+/// Locks of which each was committed under by itself make a set, whose commits are not one transaction.
+#[tokio::test(start_paused = true)]
+async fn saved_locks_of_different_commits_resolve_to_what_holds_for_all_of_them() {
+    let applied = || vec![Fault::AnswerLost; 100];
+    let lost = || vec![Fault::BlackHole; 100];
+    for (faults, is_untold, expected) in [
+        ([lost(), applied()], true, CommitOutcome::Indeterminate),
+        ([lost(), applied()], false, CommitOutcome::Indeterminate),
+        ([applied(), lost()], false, CommitOutcome::Indeterminate),
+        ([applied(), applied()], false, CommitOutcome::Applied),
+        ([lost(), lost()], false, CommitOutcome::NotApplied),
+    ] {
+        for how in ["resumed", "reclaimed"] {
+            let _case = case(format!("{how}: {:?}, the second is untold: {is_untold}", [&faults[0][0], &faults[1][0]]));
+            let table = Table::new();
+            let process = table.process();
+            let locks = process.locks("me");
+            let mut saved = Vec::new();
+            let apart = acquired(&locks, ["a", "b"]).await.into_locks();
+            for ((mut lock, faults), effect) in apart.into_iter().zip(faults.clone()).zip(["o-a", "o-b"]) {
+                let copy = lock.to_saved();
+                process.next(faults);
+                assert!(lock.commit([counted(effect)]).await.unwrap_err().is_unknown());
+                process.clear();
+                if is_untold && effect == "o-b" {
+                    std::mem::forget(locks.resume(copy).await.unwrap());
+                }
+                saved.push(lock.save());
+            }
+            let saved = SavedLockSet::from_locks(saved);
+            let mut set = match how {
+                "resumed" => locks.resume_all(saved).await.unwrap(),
+                _ => locks.reclaim_all(saved).lease(LEASE).await.unwrap(),
+            };
+
+            assert_eq!(set.resolve_commit().await.unwrap(), expected);
+            set.release().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_saved_version_of_a_time_that_has_not_come_yet_is_refused_before_anything_is_written() {
+    for (ahead, is_refused) in
+        [(secs(24 * 60 * 60 - 60), false), (secs(24 * 60 * 60 + 60), true), (secs(1 << 40), true)]
+    {
+        let _case = case(format!("{ahead:?}"));
+        let table = Table::new();
+        let process = table.process();
+        let locks = process.locks("me");
+        let mut saved = serde_json::to_value(acquired(&locks, ["a", "b"]).await.save()).unwrap();
+        let version = saved["locks"][1]["version"].as_str().unwrap().to_owned();
+        let (before, stamp) = version.split_at(version.len() - 28);
+        let millis = u64::from_str_radix(&stamp[..12], 16).unwrap() + ahead.as_millis() as u64;
+        let millis = millis.min(0xffff_ffff_ffff);
+        saved["locks"][1]["version"] = json!(format!("{before}{millis:012x}{}", &stamp[12..]));
+        let set = || serde_json::from_value::<SavedLockSet>(saved.clone()).unwrap();
+        process.take_sent();
+
+        for (call, error) in [
+            ("release_all", locks.release_all(set()).await.err()),
+            ("release", locks.release(set().locks()[1].clone()).await.err()),
+            ("resume", locks.resume(set().locks()[1].clone()).await.err()),
+        ] {
+            let refused = error.as_ref().filter(|error| error.kind() == ErrorKind::InvalidRequest);
+            let says_why = refused.is_some_and(|error| error.to_string().contains("a time that has not come yet"));
+            assert_eq!(says_why, is_refused, "{call}: {error:?}");
+        }
+        assert_eq!(released(&table, &["b"]), [!is_refused]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resume_has_the_lease_that_was_asked_for_also_within_a_budget() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let budget = process.budget(secs(300));
+    let saved = granted(locks.acquire("k").lease(LEASE).try_once()).await.save();
+    let resumed = locks.resume(saved).within(&budget).lease(secs(60)).await.unwrap();
+    assert_eq!(table.number("k", "leaseDuration"), 60_000);
+    resumed.release().await.unwrap();
+}
+
+/// What is told of a set stands also beside the error of another lock, and the releases keep to the budget.
+#[tokio::test(start_paused = true)]
+async fn what_was_not_resumed_beside_a_lost_lock_is_released_within_the_budget_and_named() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let saved = acquired(&locks, ["a", "b"]).await.save();
+    sleep(secs(100)).await;
+    granted(table.process().locks("other").acquire("b").lease(secs(60)).try_once()).await.save();
+    process.next_of("a", vec![Fault::BlackHole; 100]);
+    let began = Instant::now();
+
+    let error = locks.resume_all(saved).within(&process.budget(millis(400))).await.unwrap_err();
+
+    assert!(error.is_lost(), "{error}");
+    assert_eq!(error.may_be_held().iter().map(|key| key.key()).collect::<Vec<_>>(), ["a"]);
+    // The resume, and a last request of the release, which may take a quarter of a second.
+    assert!(began.elapsed() <= millis(400 + 250 + 50), "{:?}", began.elapsed());
+}

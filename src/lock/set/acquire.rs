@@ -167,7 +167,7 @@ pub(super) fn check_count(keys: usize) -> Result<(), Error> {
 
 pub(super) fn wrong_count(keys: usize) -> Error {
     let text = format!(
-        "a call acquires 1 to {} locks, but {keys} keys were given: lock what they have in common, or a part of them at a \
+        "a call takes 1 to {} locks, but {keys} keys were given: lock what they have in common, or a part of them at a \
          time",
         LockSet::MAX
     );

@@ -173,7 +173,8 @@ impl LockSet {
     }
 
     /// Finds out whether the last [`commit`](LockSet::commit) was applied, if its response was lost, as
-    /// [`Lock::resolve_commit`] does.
+    /// [`Lock::resolve_commit`] does. One of the rows is enough to show it. Of a set that came as saved locks with a commit of unknown
+    /// outcome, the rows of all of these have to show the same, or it is `Indeterminate`: each may have had a commit of its own.
     ///
     /// # Errors
     /// They are those of [`Lock::resolve_commit`].

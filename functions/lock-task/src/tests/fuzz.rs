@@ -151,7 +151,7 @@ fn lease(longest: f64) -> BoxedStrategy<Field> {
 }
 
 fn lock() -> BoxedStrategy<(Value, Vec<String>)> {
-    let version = ("[0-9a-f]{32}", "[0-9a-f]{28}").prop_map(|(grant, stamp)| json!(format!("ll1-{grant}-{stamp}")));
+    let version = ("[0-9a-f]{32}", "00[0-9a-f]{26}").prop_map(|(grant, stamp)| json!(format!("ll1-{grant}-{stamp}")));
     let no_version = prop_oneof![no_text(), "(ll1-)?[0-9a-fg-]{0,72}".prop_map(Value::from).boxed()];
     let version = field("version", true, version.boxed(), no_version.boxed());
     let fields = vec![

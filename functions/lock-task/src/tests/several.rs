@@ -181,11 +181,11 @@ async fn malformed_requests_are_refused_by_the_name_of_the_field() {
         (json!({ "action": "release", "lock": { "locks": [], "fencingToken": 1 } }), "lock.leaseEndsAt is missing"),
         (
             json!({ "action": "release", "lock": { "locks": [], "fencingToken": 1, "leaseEndsAt": 1 } }),
-            "lock.locks is malformed: a call acquires 1 to 25",
+            "lock.locks is malformed: a call takes 1 to 25",
         ),
         (
             json!({ "action": "renew", "lock": { "locks": [], "fencingToken": 1, "leaseEndsAt": 1 }, "leaseSeconds": 1 }),
-            "lock.locks is malformed: a call acquires 1 to 25",
+            "lock.locks is malformed: a call takes 1 to 25",
         ),
     ] {
         let refused = function.call(request.clone()).await.unwrap_err();
