@@ -274,7 +274,8 @@ impl Error {
     /// [`peek`](crate::operator::Operator::peek), or wait for so long. After a renewal or a commit, the guard holds them as before. Of a
     /// call that ended the guard, they are those that it could not release.
     ///
-    /// Empty where the call is known to hold nothing.
+    /// Empty where the call is known to hold nothing. Of a resume or a reclaim that failed otherwise, the saved locks still stand for
+    /// what is held.
     pub fn may_be_held(&self) -> &[LockKey] {
         &self.0.may_be_held
     }

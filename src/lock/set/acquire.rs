@@ -213,7 +213,8 @@ pub(super) async fn acquire(
             }
             let failure = match failure {
                 Failure::Rejected(Rejection::Invalid(message)) => Failure::Rejected(Rejection::Invalid(format!(
-                    "{message} (if the table has no transactions, acquire the locks with .in_order(), or reclaim each of them)"
+                    "{message} (if the table has no transactions, or the rows with their payloads are too large for one, acquire \
+                     the locks with .in_order(), or reclaim each of them)"
                 ))),
                 other => other,
             };

@@ -24,6 +24,9 @@ use std::time::{Duration, SystemTime};
 /// first, and when one lock is lost, the guard is over and releases the others. [`into_locks`](LockSet::into_locks)
 /// makes single locks of it.
 ///
+/// Up to eight requests of a call are under way at once. Where nothing responds, a renewal, a release or a resume ends a quarter of a
+/// second later for each eight locks more.
+///
 /// Dropping it releases nothing, as with a [`Lock`].
 #[must_use = "locks that are dropped stay taken until their leases end: release them, or use `run`"]
 pub struct LockSet {
