@@ -160,10 +160,19 @@ async fn the_releases_of_a_workflow_and_of_several_locks_tell_it_too() {
     asks_again(&sleeper, &held.observation).await.granted().unwrap().release().await.unwrap();
 
     let set = locks.acquire_all(["j", "k"]).lease(LEASE).within(&holder.budget(LEASE)).await.unwrap();
-    asks(&sleeper).await;
+    let held = asks(&sleeper).await;
     let (outcome, next) = set.release().with_sleepers().await;
     assert!(outcome.is_ok());
     assert_eq!(next.iter().map(|next| (next.key.key(), next.ticket)).collect::<Vec<_>>(), [("k", 2)]);
+
+    // Also where another lock of the set was not released.
+    asks_again(&sleeper, &held.observation).await.granted().unwrap().release().await.unwrap();
+    let set = locks.acquire_all(["j", "k"]).lease(LEASE).within(&holder.budget(LEASE)).await.unwrap();
+    asks(&sleeper).await;
+    holder.next_of("j", vec![Fault::error("AccessDeniedException"); 9]);
+    let (outcome, next) = set.release().with_sleepers().await;
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(next.len(), 1, "{next:?}");
 }
 
 /// Nobody wakes its caller for that ticket.

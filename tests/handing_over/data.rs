@@ -62,6 +62,21 @@ async fn data_carries_progress_across_a_takeover() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_resume_with_data_that_does_not_fit_is_refused_before_a_request_and_the_saved_lock_stays_good() {
+    let table = Table::new();
+    let process = table.process();
+    let locks = process.locks("me");
+    let saved = acquired(&locks, LEASE).await.save();
+    process.take_sent();
+
+    let error = locks.resume(saved.clone()).data(vec![0; 400 * 1024]).await.unwrap_err();
+
+    assert_eq!((error.kind(), process.take_operations().len()), (ErrorKind::InvalidRequest, 0), "{error}");
+    locks.resume(saved).data("fits").await.unwrap().release().await.unwrap();
+    assert_eq!(table.row("k").unwrap()["data"], json!({ "B": "Zml0cw==" }));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lock_is_released_without_data_that_does_not_fit_and_the_error_says_so() {
     let table = Table::new();
     let process = table.process();
