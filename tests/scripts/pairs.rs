@@ -143,7 +143,8 @@ async fn whatever_meets_a_renewal_and_then_the_next_call_of_its_guard_what_that_
         for renewal in faults(Call::Renew) {
             for fault in faults(call) {
                 let _case = case(format!("{call:?}: {fault:?}, after a renewal with {renewal:?}"));
-                run(call, vec![renewal.clone()], vec![fault]).await;
+                // Each request of the renewal meets it, until its time is over.
+                run(call, vec![renewal.clone(); 60], vec![fault]).await;
             }
         }
     }
