@@ -184,7 +184,7 @@ impl<'a> Acquire<'a> {
         Ok(lock.held.renewed_or_released().instrument(span.clone()).await?.into())
     }
 
-    async fn acquire(mut self, waits: bool) -> Result<Tried<Lock>, Error> {
+    async fn acquire(&mut self, waits: bool) -> Result<Tried<Lock>, Error> {
         let (options, deadline) = self.prepared(waits)?;
         self.acquire_with(options, deadline).await
     }
@@ -217,7 +217,7 @@ impl<'a> Acquire<'a> {
     }
 
     /// Returns the lock. It is an error if another caller holds it.
-    async fn or_held(self, waits: bool) -> Result<Lock, Error> {
+    async fn or_held(mut self, waits: bool) -> Result<Lock, Error> {
         if waits {
             // Fails first if it cannot wait, before it checks the other settings.
             self.terms.wait(&[&self.key])?;
@@ -259,7 +259,7 @@ impl<'a> Acquire<'a> {
     ///
     /// # Cancel safety
     /// The same holds as for [`acquire`](crate::LockClient::acquire).
-    pub async fn try_once(self) -> Result<Tried<Lock>, Error> {
+    pub async fn try_once(mut self) -> Result<Tried<Lock>, Error> {
         self.acquire(false).await
     }
 

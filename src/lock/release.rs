@@ -55,8 +55,8 @@ impl HeldLocks {
 /// Sends the releases at once.
 pub(super) async fn outcomes(releases: Vec<(LockKey, Release)>) -> Vec<(LockKey, Result<Released, Error>)> {
     let releases = releases.into_iter().map(|(key, release)| {
-        let outcome = release.outcome();
-        Box::pin(async { (key, outcome.await) }) as Task<'static, _>
+        let deadline = release.deadline();
+        Box::pin(async move { (key, release.outcome_by(deadline).await) }) as Task<'static, _>
     });
     at_once(releases).await
 }
@@ -231,16 +231,20 @@ impl Release {
         }
     }
 
-    /// Returns [`Released`](Released::Released), [`Lost`](Released::Lost) or [`AlreadyGone`](Released::AlreadyGone).
-    /// The time for it begins with this call, also if others are polled first.
-    pub(crate) fn outcome(self) -> impl Future<Output = Result<Released, Error>> + Send {
+    /// The time that the release may take, from now on. Several releases at once take it together, before the first of them is polled.
+    pub(super) fn deadline(&self) -> Deadline {
         // Even when the budget is spent, the release waits for one response.
         let deadline = self.engine.deadline(LeasePolicy::None, self.budget.as_ref());
-        let deadline = deadline.at_least(self.engine.request_timeout() / 4);
-        self.outcome_by(deadline)
+        deadline.at_least(self.engine.request_timeout() / 4)
     }
 
-    async fn outcome_by(mut self, deadline: Deadline) -> Result<Released, Error> {
+    async fn outcome(self) -> Result<Released, Error> {
+        let deadline = self.deadline();
+        self.outcome_by(deadline).await
+    }
+
+    /// Returns [`Released`](Released::Released), [`Lost`](Released::Lost) or [`AlreadyGone`](Released::AlreadyGone).
+    pub(super) async fn outcome_by(mut self, deadline: Deadline) -> Result<Released, Error> {
         let what = self.what?;
         let key = what.key().clone();
         let settings = self.engine.settings();

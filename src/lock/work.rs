@@ -187,14 +187,14 @@ impl HeldLocks {
         // From the first request on, none of them is ours.
         rest.iter().for_each(|hold| hold.abandon());
         let releases = rest.into_iter().map(|hold| {
-            let released = Release::of_hold(self.engine.clone(), hold.for_release(), budget.clone()).outcome();
-            let left = async {
-                match released.await {
+            let release = Release::of_hold(self.engine.clone(), hold.for_release(), budget.clone());
+            let deadline = release.deadline();
+            Box::pin(async move {
+                match release.outcome_by(deadline).await {
                     Ok(Released::Released { .. }) => None,
                     other => not_released(hold.key(), other.err()),
                 }
-            };
-            Box::pin(left) as Task<'_, _>
+            }) as Task<'_, _>
         });
         at_once(releases).await.into_iter().flatten().collect()
     }

@@ -184,8 +184,8 @@ fn release_of(engine: &Arc<Engine>, saved: SavedLock, budget: Option<&Budget>) -
     let key = saved.key();
     let release = Release::of_saved(engine, saved);
     let release = budget.into_iter().fold(release, |release, budget| release.within(budget));
-    let outcome = release.outcome();
-    Box::pin(async move { not_released(&key, Some(outcome.await.err()?)) })
+    let deadline = release.deadline();
+    Box::pin(async move { not_released(&key, Some(release.outcome_by(deadline).await.err()?)) })
 }
 
 impl<'a> IntoFuture for ResumeAll<'a> {
