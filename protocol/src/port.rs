@@ -9,7 +9,6 @@ use super::key::LockKey;
 use super::reply::{Reply, RowRead, Transacted, Written};
 use super::request::Request;
 use super::value::Item;
-use std::future::Future;
 use std::time::Duration;
 
 /// What an operation needs from outside.

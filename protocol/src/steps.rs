@@ -14,7 +14,7 @@ use super::reply::{Fault, Reply, RowRead, Transacted, Written};
 use super::request::Request;
 use super::value::Item;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};

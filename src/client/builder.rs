@@ -202,26 +202,14 @@ impl LockClientBuilder {
     /// * for a retention without a TTL attribute, or one that is shorter than the skew of the clocks;
     /// * when there is no way to sleep (a DynamoDB client without an async runtime).
     pub fn build(self) -> Result<LockClient, Error> {
-        let Self {
-            config,
-            table,
-            mut settings,
-            drift,
-            ttl_attribute,
-            ttl_retention,
-            owner,
-            one_home_region,
-            operations_at_info,
-            request_timeout,
-            sleep,
-            clock,
-        } = self;
-        check_table_name(&table)?;
-        settings.schema.ttl = ttl(ttl_attribute, ttl_retention)?;
+        let mut settings = self.settings;
+        check_table_name(&self.table)?;
+        settings.schema.ttl = ttl(self.ttl_attribute, self.ttl_retention)?;
         settings.check()?;
-        if let Some(drift) = drift {
+        if let Some(drift) = self.drift {
             settings.clock_bounds = settings.clock_bounds.with_drift(drift)?;
         }
+        let request_timeout = self.request_timeout;
         if request_timeout.is_zero() {
             return Err(Invalid::new("a request timeout of zero leaves no time to answer: give some hundred ms").into());
         }
@@ -233,34 +221,29 @@ impl LockClientBuilder {
             .into());
         }
         let connections = Connections::default();
-        let own_config = DynamoDb::config(config.clone().interceptor(connections.clone()));
-        let clock = match clock {
+        let own_config = DynamoDb::config(self.config.clone().interceptor(connections.clone()));
+        let clock = match self.clock {
             Some(clock) => clock,
-            None => SharedClock::system_with(way_to_sleep(&own_config, sleep)?),
+            None => SharedClock::system_with(way_to_sleep(&own_config, self.sleep)?),
         };
-        if let Some(owner) = &owner {
+        if let Some(owner) = &self.owner {
             settings.check_owner_prefix(owner)?;
         }
-        let owner = owner.map_or_else(OnceLock::new, OnceLock::from);
-        let transport = Arc::new(DynamoDb::new(own_config, table.clone(), settings.schema.clone()));
-        let wall_clock = Arc::new(WallClockCheck::new(settings.clock_bounds.max_clock_skew()));
-        let (config, key_prefix) = (Arc::new(config), KeyPrefix::default());
-        let engine = Engine {
-            transport,
-            config,
+        Ok(LockClient::new(Engine {
+            transport: Arc::new(DynamoDb::new(own_config, self.table.clone(), settings.schema.clone())),
+            config: Arc::new(self.config),
             connections,
-            table,
-            settings,
-            owner,
-            one_home_region,
-            operations_at_info,
+            table: self.table,
+            owner: self.owner.map_or_else(OnceLock::new, OnceLock::from),
+            one_home_region: self.one_home_region,
+            operations_at_info: self.operations_at_info,
             request_timeout,
             clock,
-            wall_clock,
-            key_prefix,
+            wall_clock: Arc::new(WallClockCheck::new(settings.clock_bounds.max_clock_skew())),
+            settings,
+            key_prefix: KeyPrefix::default(),
             given_back: Arc::default(),
-        };
-        Ok(LockClient::new(engine))
+        }))
     }
 }
 

@@ -80,7 +80,7 @@ impl LockClient {
 
     /// The prefix of this client's keys. It is empty unless the client is [prefixed](LockClient::prefixed).
     pub fn key_prefix(&self) -> &str {
-        self.engine.key_prefix().as_str()
+        self.engine.key_prefix.as_str()
     }
 
     /// Acquires a lock, runs the work, and releases the lock whether the work succeeded or failed.
@@ -209,7 +209,7 @@ impl LockClient {
     /// Your transaction needs `dynamodb:ConditionCheckItem` on the lock table.
     pub fn condition_check(&self, saved: &SavedLock) -> Result<TransactWriteItem, Error> {
         self.engine.check_saved(saved)?;
-        commit::fence(&self.engine, &saved.holding(self.engine.clock().now(), self.engine.settings())?)
+        commit::fence(&self.engine, &saved.holding(self.engine.clock.now(), &self.engine.settings)?)
     }
 
     /// Releases a saved lock without renewing it first.
@@ -348,6 +348,6 @@ impl LockClient {
 
     /// Returns the key as it is in the row.
     pub(crate) fn row_of(&self, key: impl Into<LockKey>) -> LockKey {
-        self.engine.key_prefix().before(key.into())
+        self.engine.key_prefix.before(key.into())
     }
 }

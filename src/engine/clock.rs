@@ -3,7 +3,6 @@
 use aws_smithy_async::rt::sleep::{AsyncSleep, SharedAsyncSleep};
 use lambda_lock_protocol::Instants;
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};

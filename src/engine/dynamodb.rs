@@ -18,7 +18,6 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use lambda_lock_protocol::{
     Expression, Fault, Item, LockKey, Rejection, Request, Returns, RowRead, Schema, Transacted, TransactionId, Written,
 };
-use std::future::Future;
 use std::pin::{Pin, pin};
 
 /// A lock table in DynamoDB.

@@ -19,7 +19,7 @@ use aws_smithy_types::config_bag::ConfigBag;
 use aws_smithy_types::date_time::Format;
 use std::cell::Cell;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::SystemTime;
 

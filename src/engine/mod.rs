@@ -48,6 +48,7 @@ pub(crate) struct Engine {
     pub(crate) settings: Settings,
     /// As the caller gave it, or drawn at its first use.
     pub(crate) owner: OnceLock<String>,
+    /// Whether each key is only ever locked from one Region.
     pub(crate) one_home_region: bool,
     /// Whether the events of [`report`] are at INFO, and not at DEBUG.
     pub(crate) operations_at_info: bool,
@@ -55,31 +56,11 @@ pub(crate) struct Engine {
     pub(crate) clock: SharedClock,
     pub(crate) wall_clock: Arc<WallClockCheck>,
     pub(crate) key_prefix: KeyPrefix,
+    /// The places of semaphores that this process gave back.
     pub(crate) given_back: Arc<GivenBack>,
 }
 
 impl Engine {
-    /// The name of the lock table.
-    pub(crate) fn table(&self) -> &str {
-        &self.table
-    }
-
-    pub(crate) fn transport(&self) -> &dyn Transport {
-        &*self.transport
-    }
-
-    pub(crate) fn connections(&self) -> &Connections {
-        &self.connections
-    }
-
-    pub(crate) fn config(&self) -> &Builder {
-        &self.config
-    }
-
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
     pub(crate) fn clock_bounds(&self) -> &ClockBounds {
         &self.settings.clock_bounds
     }
@@ -87,15 +68,6 @@ impl Engine {
     /// Returns an engine of the same table whose keys all begin with this prefix, after the prefix that they have.
     pub(crate) fn prefixed(&self, prefix: &str) -> Result<Self, Invalid> {
         Ok(Self { key_prefix: self.key_prefix.then(prefix)?, ..self.clone() })
-    }
-
-    /// The places of semaphores that this process gave back.
-    pub(crate) fn given_back(&self) -> &GivenBack {
-        &self.given_back
-    }
-
-    pub(crate) fn key_prefix(&self) -> &KeyPrefix {
-        &self.key_prefix
     }
 
     /// Checks the key of a plain lock, as it is in the row.
@@ -120,7 +92,7 @@ impl Engine {
     pub(crate) fn check_saved(&self, saved: &SavedLock) -> Result<(), Invalid> {
         self.check_lock_key(&saved.key())?;
         saved.check(&self.settings)?;
-        saved.holding(self.clock().now(), &self.settings).map(drop)
+        saved.holding(self.clock.now(), &self.settings).map(drop)
     }
 
     /// The owner of the lock that a call acquires. This is the owner that the caller names. Otherwise it is a name
@@ -128,7 +100,7 @@ impl Engine {
     /// same name by accident, because a reclaim compares names.
     pub(crate) fn owner_of_call(&self, named: Option<String>, budget: Option<&Budget>) -> String {
         named.unwrap_or_else(|| {
-            let [a, b, c, d, ..] = self.clock().random();
+            let [a, b, c, d, ..] = self.clock.random();
             let name = budget.and_then(Budget::owner_name).unwrap_or_else(|| self.owner());
             format!("{name}/{:08x}", u32::from_le_bytes([a, b, c, d]))
         })
@@ -138,33 +110,16 @@ impl Engine {
     /// processes that are restored from one snapshot (SnapStart) share what was drawn before it.
     pub(crate) fn owner(&self) -> &str {
         self.owner.get_or_init(|| {
-            let [a, b, c, d, ..] = self.clock().random();
+            let [a, b, c, d, ..] = self.clock.random();
             format!("lambda-lock-{:08x}", u32::from_le_bytes([a, b, c, d]))
         })
-    }
-
-    /// Whether each key is only ever locked from one Region.
-    pub(crate) fn one_home_region(&self) -> bool {
-        self.one_home_region
-    }
-
-    pub(crate) fn clock(&self) -> &SharedClock {
-        &self.clock
-    }
-
-    pub(crate) fn wall_clock(&self) -> &WallClockCheck {
-        &self.wall_clock
-    }
-
-    pub(crate) fn request_timeout(&self) -> Duration {
-        self.request_timeout
     }
 
     /// The deadline of a call that waits for no other holder. It has enough time for retries, but never more than the
     /// budget.
     pub(crate) fn deadline(&self, lease: LeasePolicy, budget: Option<&Budget>) -> Deadline {
         // Read before the budget is, so that a pause in between does not add time.
-        let started = self.clock().now();
+        let started = self.clock.now();
         let (faults, left) = (self.time_for_faults(), budget.and_then(Budget::remaining));
         Deadline::new(started, left.map_or(faults, |left| left.min(faults)), left, lease)
     }
@@ -172,7 +127,7 @@ impl Engine {
     /// The deadline of a transaction. It has all of the budget's time, because another transaction on one of the
     /// items may take long.
     pub(crate) fn deadline_of_transaction(&self, lease: LeasePolicy, budget: Option<&Budget>) -> Deadline {
-        let started = self.clock().now();
+        let started = self.clock.now();
         let left = budget.and_then(Budget::remaining);
         Deadline::new(started, left.unwrap_or_else(|| self.time_for_faults()), left, lease)
     }

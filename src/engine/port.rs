@@ -89,7 +89,7 @@ impl<'a> EnginePort<'a> {
     fn note(&mut self, request: &Request) {
         match request.action {
             // It ends its lease by the wall clock, which must not be behind that end from then on.
-            Action::Release { ends_at_ms, .. } => self.engine.wall_clock().released(ends_at_ms),
+            Action::Release { ends_at_ms, .. } => self.engine.wall_clock.released(ends_at_ms),
             Action::Claim { .. } => self.takes_over = false,
             Action::Take { held, .. } => self.takes_over = held,
             _ => {}
@@ -117,19 +117,19 @@ impl<'a> EnginePort<'a> {
     {
         self.requests += 1;
         let engine = self.engine;
-        let patience = engine.request_timeout().min(now.time_left.max(LAST_REQUEST));
-        let alarm = engine.clock().sleep(patience);
-        let pool = engine.connections().pool();
-        let sent = Timeout::new(send(engine.transport()), alarm).instrument(self.span.clone());
+        let patience = engine.request_timeout.min(now.time_left.max(LAST_REQUEST));
+        let alarm = engine.clock.sleep(patience);
+        let pool = engine.connections.pool();
+        let sent = Timeout::new(send(&*engine.transport), alarm).instrument(self.span.clone());
         let response = sent.await.unwrap_or_else(|_| no_response_within(patience));
-        let after = engine.clock().now();
+        let after = engine.clock.now();
         let server_time = response.server_time.and_then(epoch_millis);
         self.server = server_time.map(|millis| ServerTime { sent: now.instants, millis });
         if let Some(server) = self.server {
-            self.clock_offset_millis = Some(engine.wall_clock().compare(server, after));
+            self.clock_offset_millis = Some(engine.wall_clock.compare(server, after));
         }
         if matches!(response.reply, Err(Fault::Unknown)) && response.server_time.is_none() {
-            engine.connections().no_response_from(pool);
+            engine.connections.no_response_from(pool);
         }
         if response.cause.as_ref().is_some_and(|cause| is_transaction_conflict(&**cause)) {
             self.met_transaction.get_or_insert(after);
@@ -144,8 +144,8 @@ impl Port for EnginePort<'_> {
     fn now(&mut self) -> Now {
         // Both clocks are read before the wall clock that is written, so that a pause in between makes a lease look
         // older, never younger.
-        let instants = self.engine.clock().now();
-        let wall = self.engine.wall_clock().reading(self.engine.clock().now());
+        let instants = self.engine.clock.now();
+        let wall = self.engine.wall_clock.reading(self.engine.clock.now());
         let now = self.deadline.at(instants, wall, self.engine.clock_bounds());
         let recovery_left = self.met_transaction.map(|since| self.deadline.recovery_left(since, instants));
         let time_left = now.time_left.max(recovery_left.unwrap_or_default());
@@ -153,7 +153,7 @@ impl Port for EnginePort<'_> {
     }
 
     fn random(&mut self) -> [u8; 16] {
-        self.engine.clock().random()
+        self.engine.clock.random()
     }
 
     async fn write(&mut self, now: &Now, request: Request) -> (Instants, Reply<Written>) {
@@ -163,12 +163,12 @@ impl Port for EnginePort<'_> {
 
     async fn transact(&mut self, now: &Now, requests: Vec<Request>) -> (Instants, Reply<Transacted>) {
         requests.iter().for_each(|request| self.note(request));
-        let items = match self.transaction.items(self.engine.table(), &self.engine.settings().schema, &requests) {
+        let items = match self.transaction.items(&self.engine.table, &self.engine.settings.schema, &requests) {
             Ok(items) => items,
             // No cause: the fault has its whole text.
             Err(error) => {
                 let invalid = Rejection::Invalid(error.to_string());
-                return (self.engine.clock().now(), Err(Fault::Rejected(invalid)));
+                return (self.engine.clock.now(), Err(Fault::Rejected(invalid)));
             }
         };
         let (after, reply) = self.exchange(now, |transport| transport.transact(&requests, items)).await;
@@ -188,7 +188,7 @@ impl Port for EnginePort<'_> {
 
     async fn sleep(&mut self, now: &Now, pause: Duration) {
         self.waited += pause;
-        let clock = self.engine.clock();
+        let clock = &self.engine.clock;
         loop {
             // The process may have been frozen since it decided to pause.
             let left = pause.saturating_sub(clock.now().longest_since(now.instants));

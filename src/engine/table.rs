@@ -5,6 +5,7 @@ use super::error::{BoxError, Error, ErrorKind, kind_of};
 use super::fault::{cause_of, fault_of_error, fault_of_unsent, with_table_name};
 use super::interceptor::{TransmissionInterceptor, observed};
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::Builder;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, MultiRegionConsistency, ScalarAttributeType,
@@ -12,7 +13,6 @@ use aws_sdk_dynamodb::types::{
 };
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use lambda_lock_protocol::{Fault, Schema};
-use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
 pub(crate) async fn create(engine: &Engine) -> Result<(), Error> {
-    let schema = &engine.settings().schema;
+    let schema = &engine.settings.schema;
     let dynamodb = client(engine);
-    tracing::info!(table = engine.table(), "creating the lock table");
+    tracing::info!(table = &engine.table, "creating the lock table");
     let create = dynamodb
         .create_table()
-        .table_name(engine.table())
+        .table_name(&engine.table)
         .billing_mode(BillingMode::PayPerRequest)
         .set_attribute_definitions(Some(definitions(schema)?))
         .set_key_schema(Some(key_schema(schema)?));
@@ -34,7 +34,7 @@ pub(crate) async fn create(engine: &Engine) -> Result<(), Error> {
     match created {
         Ok(_) => {}
         Err(error) if error.code() == Some("ResourceInUseException") => {
-            tracing::info!(table = engine.table(), "the lock table exists already");
+            tracing::info!(table = &engine.table, "the lock table exists already");
         }
         Err(error) => return Err(failure(engine, "created", error, transmission.sent)),
     }
@@ -44,10 +44,10 @@ pub(crate) async fn create(engine: &Engine) -> Result<(), Error> {
         && findings(engine, &table).is_empty()
         && is_ttl_off(&ttl_of(engine, &dynamodb).await?)
     {
-        tracing::info!(table = engine.table(), attribute = ttl.attribute, "switching on TTL");
+        tracing::info!(table = &engine.table, attribute = ttl.attribute, "switching on TTL");
         let specification = TimeToLiveSpecification::builder().attribute_name(&ttl.attribute).enabled(true).build();
         let specification = specification.map_err(incomplete)?;
-        let switched = dynamodb.update_time_to_live().table_name(engine.table());
+        let switched = dynamodb.update_time_to_live().table_name(&engine.table);
         asked(engine, "given a TTL", switched.time_to_live_specification(specification).send()).await?;
     }
     check_with(engine, &dynamodb).await
@@ -60,7 +60,7 @@ pub(crate) async fn check(engine: &Engine) -> Result<(), Error> {
 /// A client as the caller has configured it, with the SDK's retries. It is made when it is needed: few programs ask
 /// anything about the table.
 pub(crate) fn client(engine: &Engine) -> Client {
-    Client::from_conf(engine.config().clone().interceptor(TransmissionInterceptor).build())
+    Client::from_conf(Builder::clone(&engine.config).interceptor(TransmissionInterceptor).build())
 }
 
 /// Waits for a request about the table.
@@ -80,7 +80,7 @@ async fn check_with(engine: &Engine, dynamodb: &Client) -> Result<(), Error> {
     let table = describe(engine, dynamodb).await?;
     let mut findings = findings(engine, &table);
     if !is_strong(&table) {
-        let written = engine.settings().schema.ttl.as_ref().map(|ttl| ttl.attribute.as_str());
+        let written = engine.settings.schema.ttl.as_ref().map(|ttl| ttl.attribute.as_str());
         findings.extend(ttl_finding(written, &ttl_of(engine, dynamodb).await?));
     }
     if findings.is_empty() {
@@ -88,12 +88,12 @@ async fn check_with(engine: &Engine, dynamodb: &Client) -> Result<(), Error> {
     }
     Err(Error::new(
         ErrorKind::Table,
-        format!("the table {:?} cannot be used as it is: {}", engine.table(), findings.join("; ")),
+        format!("the table {:?} cannot be used as it is: {}", &engine.table, findings.join("; ")),
     ))
 }
 
 async fn wait_until_active(engine: &Engine, dynamodb: &Client) -> Result<TableDescription, Error> {
-    let started = engine.clock().now();
+    let started = engine.clock.now();
     loop {
         let status = match describe(engine, dynamodb).await {
             Ok(table) if table.table_status == Some(TableStatus::Active) => return Ok(table),
@@ -102,36 +102,36 @@ async fn wait_until_active(engine: &Engine, dynamodb: &Client) -> Result<TableDe
             Err(error) if error.kind() == ErrorKind::Table => None,
             Err(error) => return Err(error),
         };
-        if engine.clock().now().longest_since(started) > PATIENCE {
+        if engine.clock.now().longest_since(started) > PATIENCE {
             return Err(Error::new(
                 ErrorKind::Table,
                 format!(
                     "the table {:?} is not active after {PATIENCE:?}: its status is {}",
-                    engine.table(),
+                    &engine.table,
                     status_name(status.as_ref())
                 ),
             ));
         }
-        tracing::info!(table = engine.table(), status = status_name(status.as_ref()), "waiting for the lock table");
-        engine.clock().sleep(BETWEEN_LOOKS).await;
+        tracing::info!(table = &engine.table, status = status_name(status.as_ref()), "waiting for the lock table");
+        engine.clock.sleep(BETWEEN_LOOKS).await;
     }
 }
 
 async fn describe(engine: &Engine, dynamodb: &Client) -> Result<TableDescription, Error> {
-    let described = asked(engine, "described", dynamodb.describe_table().table_name(engine.table()).send()).await?;
+    let described = asked(engine, "described", dynamodb.describe_table().table_name(&engine.table).send()).await?;
     described.table.ok_or_else(|| {
-        Error::new(ErrorKind::Table, format!("DynamoDB describes the table {:?} as nothing", engine.table()))
+        Error::new(ErrorKind::Table, format!("DynamoDB describes the table {:?} as nothing", &engine.table))
     })
 }
 
 async fn ttl_of(engine: &Engine, dynamodb: &Client) -> Result<Option<TimeToLiveDescription>, Error> {
-    let describe = dynamodb.describe_time_to_live().table_name(engine.table());
+    let describe = dynamodb.describe_time_to_live().table_name(&engine.table);
     Ok(asked(engine, "asked for its TTL", describe.send()).await?.time_to_live_description)
 }
 
 /// Everything in which a table differs from what the client expects.
 fn findings(engine: &Engine, table: &TableDescription) -> Vec<String> {
-    let schema = &engine.settings().schema;
+    let schema = &engine.settings.schema;
     let mut findings = Vec::new();
     // A table that is being updated still serves requests.
     if !matches!(table.table_status, Some(TableStatus::Active | TableStatus::Updating)) {
@@ -151,14 +151,14 @@ fn findings(engine: &Engine, table: &TableDescription) -> Vec<String> {
 /// What the consistency of a global table means for locks and for TTL. Other tables have no replicas.
 fn consistency_finding(engine: &Engine, table: &TableDescription) -> Option<String> {
     if is_strong(table) {
-        let ttl = &engine.settings().schema.ttl.as_ref()?.attribute;
+        let ttl = &engine.settings.schema.ttl.as_ref()?.attribute;
         return Some(format!(
             "it is replicated with strong consistency, which has no TTL, but this client writes {ttl:?}: idle rows \
              would stay forever"
         ));
     }
     let replicas: Vec<_> = table.replicas().iter().filter_map(|replica| replica.region_name()).collect();
-    (!table.replicas().is_empty() && !engine.one_home_region()).then(|| {
+    (!table.replicas().is_empty() && !engine.one_home_region).then(|| {
         format!(
             "it is a global table with eventual consistency (replicas in {}), so two Regions can acquire the same \
              lock: use a table with strong consistency, or set one_home_region if each key is only ever locked from \
@@ -255,10 +255,10 @@ where
 {
     let fault = match fault_of_error(&error) {
         Fault::Unknown if !was_sent => fault_of_unsent(&error),
-        fault => with_table_name(engine.table(), fault),
+        fault => with_table_name(&engine.table, fault),
     };
     let cause: Option<BoxError> = Some(cause_of(Some(&fault), error));
-    let table = engine.table();
+    let table = &engine.table;
     match fault {
         Fault::Rejected(rejection) => Error::new(kind_of(&rejection), rejection.text(&[])),
         Fault::Throttled => Error::new(

@@ -87,7 +87,7 @@ pub(crate) fn check(engine: &Engine, keys: &[&LockKey], writes: &[TransactWriteI
                  condition check"
             )));
         };
-        if is_lock_table(engine.table(), table)
+        if is_lock_table(&engine.table, table)
             && let Some(key) = keys.iter().find(|key| is_row_of(engine, key, row))
         {
             return Err(Invalid::new(format!(
@@ -142,7 +142,7 @@ fn is_lock_table(ours: &str, named: &str) -> bool {
 }
 
 fn is_row_of(engine: &Engine, key: &LockKey, row: &Attributes) -> bool {
-    let schema = &engine.settings().schema;
+    let schema = &engine.settings.schema;
     let is = |name: &str, wanted: &str| matches!(row.get(name), Some(AttributeValue::S(text)) if text == wanted);
     let sort_key = match (&schema.sort_key_attribute, key.sort_key()) {
         (Some(name), Some(wanted)) => is(name, wanted),

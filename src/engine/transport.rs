@@ -4,7 +4,6 @@ use super::error::BoxError;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock_protocol::{Fault, Item, LockKey, Reply, Request, RowRead, Transacted, Written};
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::time::SystemTime;
 

@@ -1,5 +1,6 @@
 //! Acquire, try-acquire and reclaim: the options of the caller, and what the result means.
 
+use super::awaited::awaited;
 use super::guard::Lock;
 use super::terms::{Terms, Tried, reported};
 use crate::engine::Engine;
@@ -14,8 +15,6 @@ use lambda_lock_protocol::{
 };
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::field::Empty;
@@ -61,7 +60,7 @@ impl<'a> Acquire<'a> {
     /// for another holder, or for a transaction in progress, leaves the budget's reserve for the work; one that DynamoDB
     /// throttles, or does not answer, may use it for up to three request timeouts. Checkpoints extend the lease up to the end of the budget and no further.
     pub fn within(mut self, budget: &Budget) -> Self {
-        self.terms.budget = Some(budget.on(self.engine.clock()));
+        self.terms.budget = Some(budget.on(&self.engine.clock));
         self
     }
 
@@ -143,7 +142,7 @@ impl<'a> Acquire<'a> {
         let owner = self.terms.owner(self.engine, &[&self.key])?;
         self.engine.check_lock_key(&self.key)?;
         let attributes = self.attributes_change()?;
-        let settings = self.engine.settings();
+        let settings = &self.engine.settings;
         settings.check_grant(&self.key, &owner, self.terms.workflow.as_deref(), &self.data, &attributes)?;
         let reclaim = match &self.reclaimed {
             Some(saved) => protocol::Reclaim::Only(saved.parsed_version()?),
@@ -195,7 +194,7 @@ impl<'a> Acquire<'a> {
         deadline: Deadline,
     ) -> Result<Tried<Lock>, Error> {
         let span = operation_span!("lock_acquire", key = %self.key, owner = options.owner, token = Empty);
-        let settings = self.engine.settings();
+        let settings = &self.engine.settings;
         let call = async |port: &mut EnginePort<'_>| protocol::acquire(port, settings, options).await;
         let Ended { result, cause, report } = self.engine.run(&deadline, &span, call).await;
         let tried = match result {
@@ -374,14 +373,7 @@ impl<'a> Acquire<'a> {
     }
 }
 
-impl<'a> IntoFuture for Acquire<'a> {
-    type Output = Result<Lock, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.or_held(true))
-    }
-}
+awaited!(Acquire<'a> => Result<Lock, Error>, |acquire| acquire.or_held(true));
 
 impl<'a> Reclaim<'a> {
     pub(crate) fn new(engine: &'a Arc<Engine>, saved: SavedLock) -> Self {
@@ -423,14 +415,7 @@ impl<'a> Reclaim<'a> {
     }
 }
 
-impl<'a> IntoFuture for Reclaim<'a> {
-    type Output = Result<Lock, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.0.or_held(false))
-    }
-}
+awaited!(Reclaim<'a> => Result<Lock, Error>, |reclaim| reclaim.0.or_held(false));
 
 impl fmt::Debug for Acquire<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,6 @@
 //! What is done with several locks at the same time.
 
 use futures_util::{FutureExt, StreamExt, stream};
-use std::future::Future;
 use std::pin::Pin;
 
 /// How many requests of a set are in flight at once.

@@ -14,7 +14,7 @@ pub(crate) async fn break_lock(
     reason: &str,
 ) -> Result<ReleaseOutcome, Error> {
     engine.check_key(&key)?;
-    engine.settings().check_reason(reason)?;
+    engine.settings.check_reason(reason)?;
     let span = operation_span!("lock_break", %key);
     let call = async |port: &mut EnginePort<'_>| protocol::break_lock(port, &key, seen, reason).await;
     let broken = engine.run_alone(&span, ("break", Operation::Break, &key), call, |broken| format!("{broken:?}"));

@@ -1,5 +1,6 @@
 //! Commit: applies the caller's writes and the lock's own write in one transaction.
 
+use super::awaited::awaited;
 use super::guard::Lock;
 use super::held::{HeldLocks, Hold};
 use crate::engine::Engine;
@@ -16,8 +17,6 @@ use lambda_lock_protocol::{
     Request, Settings,
 };
 use std::fmt;
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
 
 /// The outcome of a commit whose response was lost, see [`Lock::resolve_commit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +36,7 @@ pub enum CommitOutcome {
 pub(crate) fn fence(engine: &Engine, holding: &Holding) -> Result<TransactWriteItem, Error> {
     let action = Action::Fence { grant: holding.newest.grant, token: holding.token };
     let request = Request::alone(holding.key.clone(), action);
-    transaction::lock_item(engine.table(), &engine.settings().schema, &request).map_err(|error| {
+    transaction::lock_item(&engine.table, &engine.settings.schema, &request).map_err(|error| {
         Invalid::new(format!("the condition check cannot be built from the given parts: {error}")).into()
     })
 }
@@ -91,7 +90,7 @@ impl HeldLocks {
             match committed {
                 Ok(()) => hold.set_valid(),
                 Err(_) if hold.is_lost() => {}
-                Err(_) => hold.passes_on_its_end(self.engine.clock()),
+                Err(_) => hold.passes_on_its_end(&self.engine.clock),
             }
         }
         self.unless_lost(committed).await
@@ -133,7 +132,7 @@ impl HeldLocks {
         let key = self.first.key().clone();
         let span = operation_span!("lock_commit", %key, writes = writes.len());
         let mut holdings: Vec<&mut Holding> = self.holds_mut().map(|hold| &mut hold.holding).collect();
-        let call = async |port: &mut EnginePort<'_>| send(port, engine.settings(), &mut holdings).await;
+        let call = async |port: &mut EnginePort<'_>| send(port, &engine.settings, &mut holdings).await;
         let Ended { result, cause, report } = engine.run_with_writes(&deadline, &span, writes, call).await;
         let committed = result.map_err(|FailedCommit { failure, lost }| {
             for (_, hold) in self.holds().enumerate().filter(|(index, _)| lost.contains(index)) {
@@ -173,7 +172,7 @@ impl HeldLocks {
             .into());
         }
         let Holding { key, owner, .. } = &self.first.holding;
-        self.engine.settings().check_write(key, owner, None, data)?;
+        self.engine.settings.check_write(key, owner, None, data)?;
         Ok(transaction::check(&self.engine, &self.named(), writes)?)
     }
 
@@ -230,7 +229,7 @@ pub(crate) async fn settle(
 #[cfg(feature = "once")]
 async fn settle_with(held: &mut HeldLocks, outcome: StoredOutcome, writes: &[TransactWriteItem]) -> Result<(), Error> {
     let Holding { key, owner, .. } = &held.first.holding;
-    held.engine.settings().check_outcome(key, owner, &outcome)?;
+    held.engine.settings.check_outcome(key, owner, &outcome)?;
     held.check_commit(writes, &DataChange::Remove)?;
     // From the first request on, the record may be settled.
     held.abandon();
@@ -241,24 +240,17 @@ async fn settle_with(held: &mut HeldLocks, outcome: StoredOutcome, writes: &[Tra
     settled.await
 }
 
-impl<'a> IntoFuture for Commit<'a> {
-    type Output = Result<(), Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            match self.guard {
-                CommitGuard::Kept(lock) => lock.held.commit(&self.writes, self.data).await,
-                CommitGuard::Released(Lock { held, place }) => {
-                    let engine = held.engine.clone();
-                    held.commit_and_release(&self.writes, self.data).await?;
-                    place.iter().for_each(|place| place.given_back(&engine));
-                    Ok(())
-                }
-            }
-        })
+awaited!(Commit<'a> => Result<(), Error>, |commit| async move {
+    match commit.guard {
+        CommitGuard::Kept(lock) => lock.held.commit(&commit.writes, commit.data).await,
+        CommitGuard::Released(Lock { held, place }) => {
+            let engine = held.engine.clone();
+            held.commit_and_release(&commit.writes, commit.data).await?;
+            place.iter().for_each(|place| place.given_back(&engine));
+            Ok(())
+        }
     }
-}
+});
 
 impl fmt::Debug for Commit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

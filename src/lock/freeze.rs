@@ -38,11 +38,11 @@ fn was_granted(seen: Seen<'_>, row: Option<&Record>) -> bool {
 
 pub(crate) async fn freeze(engine: &Engine, key: LockKey, seen: Seen<'_>, reason: &str) -> Result<bool, Error> {
     engine.check_lock_key(&key)?;
-    engine.settings().check_reason(reason)?;
+    engine.settings.check_reason(reason)?;
     let span = operation_span!("lock_freeze", %key);
     let is_as_seen = |row: Option<&Record>| is_as_seen(seen, row) && !was_granted(seen, row);
     let call =
-        async |port: &mut EnginePort<'_>| protocol::freeze(port, engine.settings(), &key, reason, is_as_seen).await;
+        async |port: &mut EnginePort<'_>| protocol::freeze(port, &engine.settings, &key, reason, is_as_seen).await;
     let outcome = |is_frozen: &bool| if *is_frozen { "frozen" } else { "changed" };
     engine.run_alone(&span, ("freeze", Operation::Freeze, &key), call, outcome).await
 }
@@ -51,7 +51,7 @@ pub(crate) async fn thaw(engine: &Engine, key: LockKey, seen: Seen<'_>) -> Resul
     engine.check_lock_key(&key)?;
     let span = operation_span!("lock_thaw", %key);
     let call = async |port: &mut EnginePort<'_>| {
-        protocol::thaw(port, engine.settings(), &key, |row| is_as_seen(seen, row)).await
+        protocol::thaw(port, &engine.settings, &key, |row| is_as_seen(seen, row)).await
     };
     let outcome = |was_frozen: &Option<bool>| match was_frozen {
         Some(true) => "thawed",

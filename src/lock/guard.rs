@@ -37,7 +37,7 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn given_back(&self, engine: &Engine) {
         if let Some(name) = &self.semaphore {
-            engine.given_back().push(name, self.number);
+            engine.given_back.push(name, self.number);
         }
     }
 }
@@ -67,7 +67,7 @@ impl Lock {
         budget: Option<Budget>,
         data: Option<Vec<u8>>,
     ) -> Self {
-        let hold = Hold::granted(engine.clock(), holding, data);
+        let hold = Hold::granted(&engine.clock, holding, data);
         HeldLocks::one(engine, budget, hold).into()
     }
 

@@ -89,7 +89,7 @@ impl HeldLocks {
 
     /// The rest of the lease that ends first, by the clock that shows less time left. Zero when a lock is lost.
     pub(crate) fn remaining(&self) -> Duration {
-        let now = self.engine.clock().now();
+        let now = self.engine.clock.now();
         let others = self.others.iter().map(|hold| hold.validity.remaining_at(now));
         others.fold(self.first.validity.remaining_at(now), Duration::min)
     }

@@ -111,17 +111,17 @@ impl List {
             Position::After(key) => Some(key.clone()),
             Position::End => return Ok(None),
         };
-        let schema = &self.engine.settings().schema;
+        let schema = &self.engine.settings.schema;
         let mut scan = self
             .dynamodb
             .scan()
-            .table_name(self.engine.table())
+            .table_name(&self.engine.table)
             .return_consumed_capacity(ReturnConsumedCapacity::Total)
             .set_exclusive_start_key(start);
         if let Some(rows) = self.page_size {
             scan = scan.limit(rows.get().try_into().unwrap_or(i32::MAX));
         }
-        let prefix = self.engine.key_prefix().as_str();
+        let prefix = self.engine.key_prefix.as_str();
         if !prefix.is_empty() {
             scan = scan
                 .filter_expression("begins_with(#key, :prefix)")
@@ -142,13 +142,13 @@ impl List {
 
     /// Every row has the table's key attributes. They are texts, or the table is none of these locks.
     fn listed(&self, item: Attributes) -> Result<Listed, Error> {
-        let schema = &self.engine.settings().schema;
+        let schema = &self.engine.settings.schema;
         let text = |name: &String| {
             let text = item.get(name).and_then(|key| key.as_s().ok()).cloned();
             text.ok_or_else(|| {
                 Error::new(ErrorKind::Table, format!(
                     "the key of the table {:?} is not as this client expects: a row has no text {name:?}; check its key schema",
-                    self.engine.table()
+                    &self.engine.table
                 ))
             })
         };

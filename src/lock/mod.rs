@@ -2,6 +2,7 @@
 
 pub(crate) mod acquire;
 mod at_once;
+mod awaited;
 pub(crate) mod break_lock;
 pub(crate) mod commit;
 pub(crate) mod freeze;

@@ -130,7 +130,7 @@ impl fmt::Debug for PeekedLock {
 pub(crate) async fn peek(engine: &Engine, key: LockKey) -> Result<Option<PeekedLock>, Error> {
     engine.check_key(&key)?;
     let span = operation_span!("lock_peek", %key);
-    let call = async |port: &mut EnginePort<'_>| protocol::peek(port, engine.settings(), &key).await;
+    let call = async |port: &mut EnginePort<'_>| protocol::peek(port, &engine.settings, &key).await;
     let outcome = |record: &Option<_>| if record.is_some() { "found" } else { "no row" };
     let record = engine.run_alone(&span, ("peek", Operation::Read, &key), call, outcome).await?;
     Ok(record.map(PeekedLock::from))

@@ -1,6 +1,7 @@
 //! Places: one of several, each of which is a lock.
 
 use super::acquire::Acquire;
+use super::awaited::awaited;
 use super::guard::{Lock, Place};
 use super::peek::PeekedLock;
 use super::release::{ReleaseOutcome, ReleaseWorkflow};
@@ -16,8 +17,6 @@ use lambda_lock_protocol::{
     Operation, Places, WantedPlace,
 };
 use std::fmt;
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::field::Empty;
@@ -79,7 +78,7 @@ impl<'a> Semaphore<'a> {
         let places = self.places();
         let keys: Vec<LockKey> = (0..places.count()).map(|place| places.key(place)).collect();
         let span = operation_span!("lock_peek_all", name = %self.name);
-        let call = async |port: &mut EnginePort<'_>| protocol::peek_all(port, self.engine.settings(), &keys).await;
+        let call = async |port: &mut EnginePort<'_>| protocol::peek_all(port, &self.engine.settings, &keys).await;
         let records = self.engine.run_alone(&span, ("peek", Operation::Read, &self.name), call, |_| "read").await?;
         Ok(records.into_iter().map(|record| record.map(PeekedLock::from)).collect())
     }
@@ -207,7 +206,7 @@ impl<'a> AcquirePlace<'a> {
     fn wanted(&self) -> WantedPlace {
         let place_of = |key: &LockKey| (0..self.places.count()).find(|place| self.places.key(*place) == *key);
         WantedPlace {
-            first: self.name.as_ref().and_then(|name| self.engine.given_back().pop(name)),
+            first: self.name.as_ref().and_then(|name| self.engine.given_back.pop(name)),
             observations: self
                 .observations
                 .iter()
@@ -228,6 +227,17 @@ impl<'a> AcquirePlace<'a> {
         self.acquire(false).await
     }
 
+    /// Returns the place. It is an error if there is none.
+    async fn or_full(self) -> Result<Lock, Error> {
+        // Fails first if it cannot wait, before it checks the other settings.
+        self.request.terms.wait(&[&self.places.key(0)])?;
+        let (name, places) = (self.name.clone(), self.places.count());
+        match self.acquire(true).await? {
+            Tried::Granted(lock) => Ok(lock),
+            Tried::Refused(refusals) => Err(full(name.as_ref(), places, refusals)),
+        }
+    }
+
     async fn acquire(mut self, waits: bool) -> Result<Tried<Lock, Vec<Refusal>>, Error> {
         check_places(self.engine, &self.places, self.name.as_ref())?;
         let of = self.name.clone().unwrap_or_else(|| self.places.key(0));
@@ -237,7 +247,7 @@ impl<'a> AcquirePlace<'a> {
         );
         let (engine, wanted) = (self.engine, self.wanted());
         let call =
-            async |port: &mut EnginePort<'_>| protocol::acquire_one_of(port, engine.settings(), options, wanted).await;
+            async |port: &mut EnginePort<'_>| protocol::acquire_one_of(port, &engine.settings, options, wanted).await;
         let Ended { result, cause, report } = engine.run(&deadline, &span, call).await;
         let tried = match result {
             Ok(AcquiredPlace::Granted { place, holding, data, renew_first }) => {
@@ -281,22 +291,7 @@ impl<'a> AcquirePlace<'a> {
     }
 }
 
-impl<'a> IntoFuture for AcquirePlace<'a> {
-    type Output = Result<Lock, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            // Fails first if it cannot wait, before it checks the other settings.
-            self.request.terms.wait(&[&self.places.key(0)])?;
-            let (name, places) = (self.name.clone(), self.places.count());
-            match self.acquire(true).await? {
-                Tried::Granted(lock) => Ok(lock),
-                Tried::Refused(refusals) => Err(full(name.as_ref(), places, refusals)),
-            }
-        })
-    }
-}
+awaited!(AcquirePlace<'a> => Result<Lock, Error>, |acquire| acquire.or_full());
 
 impl fmt::Debug for AcquirePlace<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

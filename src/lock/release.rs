@@ -1,6 +1,7 @@
 //! Release: ends a grant, from its guard, from a saved lock, or for a workflow that ended.
 
 use super::at_once::{Task, at_once};
+use super::awaited::awaited;
 use super::guard::Lock;
 use super::held::{Guard, HeldLocks, Hold};
 use super::validity::Standing;
@@ -15,9 +16,7 @@ use lambda_lock_protocol::{
     millis_rounded_up,
 };
 use std::fmt;
-use std::future::{Future, IntoFuture};
 use std::ops::RangeInclusive;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -168,8 +167,8 @@ impl Release {
     }
 
     pub(crate) fn of_saved(engine: &Arc<Engine>, saved: SavedLock) -> Self {
-        let settings = engine.settings();
-        let clock = engine.clock();
+        let settings = &engine.settings;
+        let clock = &engine.clock;
         let holding = engine.check_saved(&saved).and_then(|()| saved.holding(clock.now(), settings));
         let what = holding.map(|holding| What::Grant(Hold::of_nobody(clock, holding))).map_err(Error::from);
         Self::new(engine.clone(), what, None)
@@ -177,7 +176,7 @@ impl Release {
 
     /// Sets the time that the release may take. Default: the budget of the guard. For a saved lock, three request timeouts.
     pub fn within(mut self, budget: &Budget) -> Self {
-        self.budget = Some(budget.on(self.engine.clock()));
+        self.budget = Some(budget.on(&self.engine.clock));
         self
     }
 
@@ -235,7 +234,7 @@ impl Release {
     pub(super) fn deadline(&self) -> Deadline {
         // Even when the budget is spent, the release waits for one response.
         let deadline = self.engine.deadline(LeasePolicy::None, self.budget.as_ref());
-        deadline.at_least(self.engine.request_timeout() / 4)
+        deadline.at_least(self.engine.request_timeout / 4)
     }
 
     async fn outcome(self) -> Result<Released, Error> {
@@ -247,7 +246,7 @@ impl Release {
     pub(super) async fn outcome_by(mut self, deadline: Deadline) -> Result<Released, Error> {
         let what = self.what?;
         let key = what.key().clone();
-        let settings = self.engine.settings();
+        let settings = &self.engine.settings;
         // A payload that is too large must not stop the release, because nobody else can release the lock any more.
         let owner = what.owner().unwrap_or_else(|| self.engine.owner());
         let too_large = settings.check_write(&key, owner, None, &self.options.data).err();
@@ -256,7 +255,7 @@ impl Release {
         }
         let options = self.options;
         let span = operation_span!("lock_release", %key);
-        let lease_age = what.lease_age(self.engine.wall_clock().reading(self.engine.clock().now()).millis);
+        let lease_age = what.lease_age(self.engine.wall_clock.reading(self.engine.clock.now()).millis);
         let call = async |port: &mut EnginePort<'_>| match what {
             What::Grant(hold) => {
                 let released = protocol::release(port, settings, &hold.holding, options).await;
@@ -290,7 +289,7 @@ impl Release {
 
 impl ReleaseWorkflow {
     pub(crate) fn of_workflow(engine: &Arc<Engine>, key: LockKey, workflow: String) -> Self {
-        let settings = engine.settings();
+        let settings = &engine.settings;
         let checked = engine
             .check_lock_key(&key)
             .and_then(|()| settings.check_write(&key, engine.owner(), Some(&workflow), &DataChange::Keep));
@@ -331,23 +330,9 @@ impl ReleaseWorkflow {
     }
 }
 
-impl IntoFuture for Release {
-    type Output = Result<ReleaseOutcome, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+awaited!(Release => Result<ReleaseOutcome, Error>, |release| release.release());
 
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.release())
-    }
-}
-
-impl IntoFuture for ReleaseWorkflow {
-    type Output = Result<ReleaseOutcome, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        self.0.into_future()
-    }
-}
+awaited!(ReleaseWorkflow => Result<ReleaseOutcome, Error>, |release| release.0.release());
 
 impl fmt::Debug for Release {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,6 +1,7 @@
 //! Renew: extends the lease, by a checkpoint between two steps or while a future runs.
 
 use super::at_once::{Task, at_once};
+use super::awaited::awaited;
 use super::guard::Lock;
 use super::held::{HeldLocks, Hold, LastRenewal};
 use crate::engine::Engine;
@@ -11,8 +12,8 @@ use crate::engine::operation::operation_span;
 use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{self as protocol, DataChange, Failure, Holding, Lease, LockKey, Operation};
 use std::fmt;
-use std::future::{Future, IntoFuture, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -169,7 +170,7 @@ impl Hold {
     pub(super) fn until_next_renewal(&self, engine: &Engine) -> Duration {
         let lease = self.believed_lease(engine);
         let remaining = self.validity.remaining();
-        let now = engine.clock().now();
+        let now = engine.clock.now();
         let proven = self.holding.validity.age(now);
         let tried = self.last_renewal.as_ref().map_or(Duration::MAX, |last| now.longest_since(last.at));
         let has_failed = self.last_renewal.as_ref().is_some_and(|last| last.has_failed);
@@ -186,9 +187,9 @@ impl Hold {
         }
         let (key, token) = (self.key(), self.holding.token);
         let span = operation_span!("lock_renew", %key, token);
-        self.last_renewal = Some(LastRenewal { at: engine.clock().now(), has_failed: false });
+        self.last_renewal = Some(LastRenewal { at: engine.clock.now(), has_failed: false });
         let holding = &mut self.holding;
-        let call = async |port: &mut EnginePort<'_>| protocol::renew(port, engine.settings(), holding, data).await;
+        let call = async |port: &mut EnginePort<'_>| protocol::renew(port, &engine.settings, holding, data).await;
         let renewed = engine.run(deadline, &span, call).await;
         match &renewed.result {
             Ok(()) => self.set_valid(),
@@ -197,8 +198,8 @@ impl Hold {
                 tracing::warn!(key = %self.key(), token, "the lock was lost");
             }
             Err(_) => {
-                self.last_renewal = Some(LastRenewal { at: engine.clock().now(), has_failed: true });
-                self.passes_on_its_end(engine.clock());
+                self.last_renewal = Some(LastRenewal { at: engine.clock.now(), has_failed: true });
+                self.passes_on_its_end(&engine.clock);
             }
         }
         renewed.reported(("renew", Operation::Renew, self.key()), |()| "renewed")
@@ -240,7 +241,7 @@ impl Renew<'_> {
         let Self { lock, lease, data } = self;
         let HeldLocks { engine, budget, first, .. } = &mut lock.held;
         let Holding { key, owner, lease: held, .. } = &first.holding;
-        engine.settings().check_write(key, owner, None, &data)?;
+        engine.settings.check_write(key, owner, None, &data)?;
         // The lease in the row may be longer, if a copy of this lock was renewed in another process.
         lease.map_or(Ok(()), Lease::check)?;
         let lease = LeasePolicy::up_to(lease.unwrap_or(held.duration()), budget.as_ref());
@@ -249,14 +250,7 @@ impl Renew<'_> {
     }
 }
 
-impl<'a> IntoFuture for Renew<'a> {
-    type Output = Result<(), Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.renew())
-    }
-}
+awaited!(Renew<'a> => Result<(), Error>, |renew| renew.renew());
 
 impl fmt::Debug for Renew<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,6 @@
 //! Resume: continues to hold a saved lock.
 
+use super::awaited::awaited;
 use super::guard::Lock;
 use super::held::{HeldLocks, Hold};
 use crate::engine::Engine;
@@ -8,8 +9,6 @@ use crate::engine::deadline::{Deadline, LeasePolicy};
 use crate::engine::error::Error;
 use lambda_lock_protocol::{DataChange, Lease, MAX_LEASE, SavedLock};
 use std::fmt;
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +31,7 @@ impl<'a> Resume<'a> {
     /// Sets the budget of the work that the lock is resumed for. The lease covers the budget. Checkpoints extend the
     /// lease up to the end of the budget and no further. Default: none, and the lease is that of the saved lock.
     pub fn within(mut self, budget: &Budget) -> Self {
-        self.budget = Some(budget.on(self.engine.clock()));
+        self.budget = Some(budget.on(&self.engine.clock));
         self
     }
 
@@ -62,31 +61,24 @@ impl<'a> Resume<'a> {
 
     fn prepared(self) -> Result<(Hold, Deadline, DataChange), Error> {
         let Self { engine, saved, lease, budget, data } = self;
-        let settings = engine.settings();
+        let settings = &engine.settings;
         engine.check_saved(&saved)?;
         settings.check_write(&saved.key(), saved.owner(), saved.workflow(), &data)?;
         lease.map_or(Ok(()), Lease::check)?;
-        let holding = saved.holding(engine.clock().now(), settings)?;
+        let holding = saved.holding(engine.clock.now(), settings)?;
         let covering = budget.as_ref().and_then(|budget| budget.lease(&settings.clock_bounds));
         let wanted = lease.or(covering).unwrap_or_default().min(MAX_LEASE).max(holding.lease.duration());
         let lease = LeasePolicy::up_to(wanted, budget.as_ref());
         let deadline = engine.deadline(lease, budget.as_ref());
-        Ok((Hold::granted(engine.clock(), holding, None), deadline, data))
+        Ok((Hold::granted(&engine.clock, holding, None), deadline, data))
     }
 }
 
-impl<'a> IntoFuture for Resume<'a> {
-    type Output = Result<Lock, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let (engine, budget) = (self.engine.clone(), self.budget.clone());
-            let hold = self.resume().await?;
-            Ok(HeldLocks::one(engine, budget, hold).into())
-        })
-    }
-}
+awaited!(Resume<'a> => Result<Lock, Error>, |resume| async move {
+    let (engine, budget) = (resume.engine.clone(), resume.budget.clone());
+    let hold = resume.resume().await?;
+    Ok(HeldLocks::one(engine, budget, hold).into())
+});
 
 impl fmt::Debug for Resume<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,7 +7,7 @@
 use crate::engine::clock::SharedClock;
 use futures_util::future::select_all;
 use lambda_lock_protocol::{Instants, LeaseValidity};
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::iter;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};

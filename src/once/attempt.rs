@@ -155,7 +155,7 @@ impl Attempt {
     }
 
     fn checked(&self, outcome: StoredOutcome) -> Result<StoredOutcome, Invalid> {
-        self.lock.held.engine.settings().check_outcome(self.lock.key(), self.lock.owner(), &outcome)?;
+        self.lock.held.engine.settings.check_outcome(self.lock.key(), self.lock.owner(), &outcome)?;
         Ok(outcome)
     }
 

@@ -79,7 +79,7 @@ pub enum Started<T> {
 
 impl<'a> Once<'a> {
     pub(crate) fn new(engine: &'a Arc<Engine>, key: LockKey) -> Self {
-        let prefix = engine.key_prefix();
+        let prefix = &engine.key_prefix;
         Self {
             engine,
             row: prefix.before_work(&key),
@@ -130,7 +130,7 @@ impl<'a> Once<'a> {
     /// Sets the budget for the work, and for waiting while another caller does it, as
     /// [`Acquire::within`](crate::Acquire::within) does.
     pub fn within(mut self, budget: &Budget) -> Self {
-        self.budget = Some(budget.on(self.engine.clock()));
+        self.budget = Some(budget.on(&self.engine.clock));
         self
     }
 
@@ -282,7 +282,7 @@ impl<'a> Once<'a> {
         let wait = self.budget.as_ref().filter(|_| self.waits).and_then(Budget::wait);
         let deadline = deadline.waiting(wait.unwrap_or_default(), self.budget.as_ref());
         let span = operation_span!("lock_once", key = %self.name, owner = options.owner, token = Empty);
-        let (settings, keep) = (self.engine.settings(), self.keep);
+        let (settings, keep) = (&self.engine.settings, self.keep);
         let (payload, earlier) = payload.map_or((None, None), |payload| (Some(payload.text), payload.earlier));
         let call = async |port: &mut EnginePort<'_>| {
             let started = protocol::once::start(port, settings, options.clone(), payload, keep).await;
@@ -332,9 +332,9 @@ impl<'a> Once<'a> {
 
     fn options(&mut self) -> Result<AcquireOptions, Error> {
         self.check_name()?;
-        self.engine.settings().check_keep(self.keep)?;
+        self.engine.settings.check_keep(self.keep)?;
         let owner = self.engine.owner_of_call(self.owner.take(), self.budget.as_ref());
-        self.engine.settings().check_write(&self.row, &owner, None, &DataChange::Keep)?;
+        self.engine.settings.check_write(&self.row, &owner, None, &DataChange::Keep)?;
         Ok(AcquireOptions {
             key: self.row.clone(),
             owner,

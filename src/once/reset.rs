@@ -59,10 +59,10 @@ impl Once<'_> {
     async fn reset_if(self, seen: Option<&OnceStatus>, reason: &str) -> Result<ResetOutcome, Error> {
         self.check_name()?;
         let Self { engine, name, row, .. } = self;
-        engine.settings().check_key(&row)?;
-        engine.settings().check_reason(reason)?;
+        engine.settings.check_key(&row)?;
+        engine.settings.check_reason(reason)?;
         let span = operation_span!("once_reset", key = %name);
-        let status = |row: &Item| OnceRecord::read(row.clone(), &engine.settings().schema).map(OnceStatus::from);
+        let status = |row: &Item| OnceRecord::read(row.clone(), &engine.settings.schema).map(OnceStatus::from);
         let is_as_seen = |row: &Item| seen.is_none_or(|seen| status(row).is_ok_and(|status| status == *seen));
         let call = async |port: &mut EnginePort<'_>| protocol::reset(port, &row, reason, is_as_seen).await;
         let reset = engine.run_alone(&span, ("reset", Operation::Reset, &name), call, |reset| format!("{reset:?}"));

@@ -76,8 +76,8 @@ impl From<OnceRecord> for OnceStatus {
 }
 
 pub(super) async fn read(engine: &Engine, name: &LockKey, key: LockKey) -> Result<Option<OnceStatus>, Error> {
-    engine.settings().check_key(&key)?;
-    let call = async |port: &mut EnginePort<'_>| protocol::peek_once(port, engine.settings(), &key).await;
+    engine.settings.check_key(&key)?;
+    let call = async |port: &mut EnginePort<'_>| protocol::peek_once(port, &engine.settings, &key).await;
     let outcome = |record: &Option<_>| if record.is_some() { "found" } else { "no row" };
     let record = engine.run_alone(&Span::none(), ("peek", Operation::Read, name), call, outcome).await?;
     Ok(record.map(OnceStatus::from))

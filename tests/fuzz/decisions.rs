@@ -13,7 +13,6 @@ use lambda_lock_protocol::schema::{
 use lambda_lock_testkit::{Process, Table};
 use proptest::prelude::*;
 use serde_json::Value as Json;
-use std::future::{Future, IntoFuture};
 use std::time::{Duration, UNIX_EPOCH};
 
 pub(crate) const LEASE_OF_OURS: Duration = Duration::from_secs(20);

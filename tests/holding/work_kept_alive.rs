@@ -3,7 +3,6 @@
 use crate::{Polled, SHORT_BELIEVED, SHORT_LEASE};
 use lambda_lock::{Error, ErrorKind, Lock, LockSet};
 use lambda_lock_testkit::{Fault, Process, Table, acquired, case, granted, millis, secs};
-use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};

@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 
 /// A future that owns its data.

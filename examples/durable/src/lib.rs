@@ -9,7 +9,6 @@ use aws_durable_execution_sdk::{BoxError, DurableContext, StepContext};
 use lambda_lock::{ErrorKind, Lock, LockClient, LockKey, Observation, SavedLock, Tried};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::future::Future;
 use std::time::Duration;
 use uuid::Uuid;
 

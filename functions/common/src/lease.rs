@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use lambda_lock::{Budget, LockWatch};
 use lambda_runtime::Context;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;

@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock::simulation::{Network, Received, Replying};
 use lambda_lock::{Clock, Sleep};
 use lambda_lock_protocol::{Fault, Instants, Item, LockKey, Reply, Request, RowRead, Transacted, Written};
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};

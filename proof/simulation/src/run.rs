@@ -7,7 +7,6 @@ use crate::several;
 use crate::worker::{Me, Role};
 use crate::world::{Event, State, Turn, World};
 use lambda_lock::LockClient;
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;

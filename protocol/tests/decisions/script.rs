@@ -8,7 +8,6 @@ use lambda_lock_protocol::{
     Request, RowRead, ServerTime, Transacted, TransactionId, Value, Version, WallClock, Written,
 };
 use std::collections::VecDeque;
-use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;

@@ -9,7 +9,6 @@ use crate::lock::terms::Tried;
 use lambda_lock_protocol::{LockKey, SavedLock};
 use lambda_runtime::{Context, LambdaEvent};
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::task::{self, Poll};
 use tower::Service;

@@ -6,6 +6,7 @@ use crate::engine::budget::Budget;
 use crate::engine::error::{Error, Refusal};
 use crate::engine::operation::{Ended, operation_span};
 use crate::engine::port::EnginePort;
+use crate::lock::awaited::awaited;
 use crate::lock::held::{HeldLocks, Hold};
 use crate::lock::terms::{Terms, Tried, reported};
 use lambda_lock_protocol::{
@@ -13,8 +14,6 @@ use lambda_lock_protocol::{
     LockKey, Named, Observation, Operation, Reclaim, Rejection, WantedLock,
 };
 use std::fmt;
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::Instrument;
@@ -38,7 +37,7 @@ impl<'a> AcquireAll<'a> {
 
     /// Sets the budget of the work that the locks are for, as [`within`](crate::Acquire::within) does for one lock.
     pub fn within(mut self, budget: &Budget) -> Self {
-        self.terms.budget = Some(budget.on(self.engine.clock()));
+        self.terms.budget = Some(budget.on(&self.engine.clock));
         self
     }
 
@@ -80,7 +79,7 @@ impl<'a> AcquireAll<'a> {
     pub(super) fn checked_owner(&self) -> Result<String, Error> {
         check_keys(self.engine, &self.keys)?;
         let owner = self.terms.owner(self.engine, &self.named())?;
-        let settings = self.engine.settings();
+        let settings = &self.engine.settings;
         for key in &self.keys {
             let none = AttributesChange::Replace(Vec::new());
             settings.check_grant(key, &owner, self.terms.workflow.as_deref(), &DataChange::Keep, &none)?;
@@ -187,11 +186,11 @@ pub(super) async fn acquire(
     let span = operation_span!(
         "lock_acquire_all", locks = keys.len(), first = %keys[0], owner = options.owner, token = Empty
     );
-    let call = async |port: &mut EnginePort<'_>| protocol::acquire_all(port, engine.settings(), options).await;
+    let call = async |port: &mut EnginePort<'_>| protocol::acquire_all(port, &engine.settings, options).await;
     let Ended { result, cause, report } = engine.run(&deadline, &span, call).await;
     let tried = match result {
         Ok(AcquiredAll::Granted { holdings, renew_first }) => {
-            let holds = holdings.into_iter().map(|holding| Hold::granted(engine.clock(), holding, None));
+            let holds = holdings.into_iter().map(|holding| Hold::granted(&engine.clock, holding, None));
             match HeldLocks::all_of(engine, terms.budget, holds) {
                 Some(held) if renew_first => held.renewed_or_released().instrument(span.clone()).await,
                 held => held.ok_or_else(|| wrong_count(0)),
@@ -226,19 +225,12 @@ pub(super) async fn acquire(
     reported(tried, report, &keys[0])
 }
 
-impl<'a> IntoFuture for AcquireAll<'a> {
-    type Output = Result<LockSet, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            check_count(self.keys.len())?;
-            // Fails first if it cannot wait, before it checks the other settings.
-            self.wait()?;
-            or_refused(self.acquire(true).await?)
-        })
-    }
-}
+awaited!(AcquireAll<'a> => Result<LockSet, Error>, |acquire| async move {
+    check_count(acquire.keys.len())?;
+    // Fails first if it cannot wait, before it checks the other settings.
+    acquire.wait()?;
+    or_refused(acquire.acquire(true).await?)
+});
 
 impl fmt::Debug for AcquireAll<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -13,6 +13,7 @@ use crate::engine::deadline::{Deadline, WaitEnd, lease_policy};
 use crate::engine::error::{Detail, Error, ErrorKind, in_millis};
 use crate::lock::acquire::Acquire;
 use crate::lock::at_once::{Task, at_once};
+use crate::lock::awaited::awaited;
 use crate::lock::guard::Lock;
 use crate::lock::held::{HeldLocks, Hold};
 use crate::lock::renew::can_be_extended;
@@ -22,8 +23,8 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lambda_lock_protocol::{DataChange, Instants, LockKey, Locks, Observation};
 use std::fmt;
-use std::future::{Future, IntoFuture, pending, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::{pending, poll_fn};
+use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -112,10 +113,10 @@ impl AcquireInOrder<'_> {
     /// It waits for holders as long as one acquire does, and asks for free locks at least as long as a call may wait for responses.
     fn time(&self) -> Result<CallTime, Error> {
         let AcquireAll { engine, terms: Terms { budget, .. }, .. } = &self.0;
-        let began = engine.clock().now();
+        let began = engine.clock.now();
         let total = self.0.wait()?.max(engine.time_for_faults());
         let total = budget.as_ref().and_then(Budget::remaining).map_or(total, |left| total.min(left));
-        Ok(CallTime { clock: engine.clock().clone(), began, total })
+        Ok(CallTime { clock: engine.clock.clone(), began, total })
     }
 
     async fn round(&self, owner: &str, seen: &mut [Option<Observation>], time: &CallTime) -> Result<Round, Error> {
@@ -153,7 +154,7 @@ impl AcquireInOrder<'_> {
     /// while the lease lasts.
     async fn proven(&self, mut holds: Vec<Hold>, time: &CallTime) -> Result<Round, Error> {
         let AcquireAll { engine, terms: Terms { budget, .. }, .. } = &self.0;
-        let clock = engine.clock();
+        let clock = &engine.clock;
         let mut late = 0;
         let mut tried = vec![false; holds.len()];
         loop {
@@ -245,8 +246,8 @@ impl AcquireInOrder<'_> {
     /// The reserve of the budget is not for the locks of a call that has failed: once it begins, one response is waited for.
     fn time_to_give_back(&self) -> Option<Budget> {
         let AcquireAll { engine, terms: Terms { budget, .. }, .. } = &self.0;
-        let time = budget.as_ref()?.wait()?.max(engine.request_timeout()).min(budget.as_ref()?.remaining()?);
-        Some(Budget::lasting_on(engine.clock().clone(), time))
+        let time = budget.as_ref()?.wait()?.max(engine.request_timeout).min(budget.as_ref()?.remaining()?);
+        Some(Budget::lasting_on(engine.clock.clone(), time))
     }
 
     /// A lock that was lost while the call waited is no reason to give up.
@@ -283,7 +284,7 @@ async fn keep_renewed(engine: &Engine, budget: Option<&Budget>, holds: &mut [Hol
 }
 
 async fn keep_one_renewed(engine: &Engine, budget: Option<&Budget>, hold: &mut Hold) -> Error {
-    let clock = engine.clock();
+    let clock = &engine.clock;
     let mut late = 0;
     loop {
         clock.sleep(hold.until_next_renewal(engine)).await;
@@ -307,7 +308,7 @@ async fn keep_one_renewed(engine: &Engine, budget: Option<&Budget>, hold: &mut H
 
 /// Whether the last proof that the lock is ours is older than it becomes while somebody works and keeps it alive.
 fn is_old(engine: &Engine, hold: &Hold) -> bool {
-    hold.holding.validity.age(engine.clock().now()) > hold.believed_lease(engine) / 3
+    hold.holding.validity.age(engine.clock.now()) > hold.believed_lease(engine) / 3
 }
 
 /// Renews the lock. A renewal that fails while the lease lasts is no failure.
@@ -328,14 +329,7 @@ fn may_be_renewed(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable | ErrorKind::OutOfTime)
 }
 
-impl<'a> IntoFuture for AcquireInOrder<'a> {
-    type Output = Result<LockSet, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.acquire())
-    }
-}
+awaited!(AcquireInOrder<'a> => Result<LockSet, Error>, |acquire| acquire.acquire());
 
 impl fmt::Debug for AcquireInOrder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -14,7 +14,6 @@ use crate::engine::error::Error;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock_protocol::{DataChange, LockKey, from_epoch_millis};
 use std::fmt;
-use std::future::Future;
 use std::time::{Duration, SystemTime};
 
 /// Several held locks, as one guard: acquired [together](crate::LockClient::acquire_all), with one fencing token, or

@@ -5,11 +5,10 @@ use super::resume::SavedLockSet;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::error::Error;
+use crate::lock::awaited::awaited;
 use crate::lock::release::{Release, Sleeper, outcomes};
 use lambda_lock_protocol::{LockKey, Operation, Released, SavedLock};
 use std::fmt;
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
 use std::sync::Arc;
 
 /// What a release of several locks found. There is no third case, so a `match` needs no `_`.
@@ -96,14 +95,7 @@ impl ReleaseAll {
     }
 }
 
-impl IntoFuture for ReleaseAll {
-    type Output = Result<ReleaseAllOutcome, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.release(&mut Vec::new()).await })
-    }
-}
+awaited!(ReleaseAll => Result<ReleaseAllOutcome, Error>, |release| async move { release.release(&mut Vec::new()).await });
 
 impl fmt::Debug for ReleaseAll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

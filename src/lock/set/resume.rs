@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::error::Error;
 use crate::lock::at_once::{Task, at_once};
+use crate::lock::awaited::awaited;
 use crate::lock::held::{HeldLocks, Hold};
 use crate::lock::release::Release;
 use crate::lock::resume::Resume;
@@ -14,8 +15,6 @@ use crate::lock::work::not_released;
 use lambda_lock_protocol::{AcquireAllOptions, Invalid, LockKey, Operation, Reclaim, SavedLock, WantedLock};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,7 +100,7 @@ impl<'a> ResumeAll<'a> {
     /// Sets the budget of the work that the locks are for, as [`Resume::within`] does for one lock. Default: none, and the leases are
     /// the saved ones.
     pub fn within(mut self, budget: &Budget) -> Self {
-        self.terms.budget = Some(budget.on(self.engine.clock()));
+        self.terms.budget = Some(budget.on(&self.engine.clock));
         self
     }
 
@@ -121,7 +120,7 @@ impl<'a> ReclaimAll<'a> {
     /// Sets the budget of the work that the locks are for, as [`within`](crate::Acquire::within) does for one lock. Default: none.
     /// A reclaim then needs a lease.
     pub fn within(mut self, budget: &Budget) -> Self {
-        self.terms.budget = Some(budget.on(self.engine.clock()));
+        self.terms.budget = Some(budget.on(&self.engine.clock));
         self
     }
 
@@ -188,14 +187,7 @@ fn release_of(engine: &Arc<Engine>, saved: SavedLock, budget: Option<&Budget>) -
     Box::pin(async move { not_released(&key, Some(release.outcome_by(deadline).await.err()?)) })
 }
 
-impl<'a> IntoFuture for ResumeAll<'a> {
-    type Output = Result<LockSet, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.resume())
-    }
-}
+awaited!(ResumeAll<'a> => Result<LockSet, Error>, |resume| resume.resume());
 
 impl ReclaimAll<'_> {
     async fn reclaim(self) -> Result<LockSet, Error> {
@@ -219,14 +211,7 @@ impl ReclaimAll<'_> {
     }
 }
 
-impl<'a> IntoFuture for ReclaimAll<'a> {
-    type Output = Result<LockSet, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.reclaim())
-    }
-}
+awaited!(ReclaimAll<'a> => Result<LockSet, Error>, |reclaim| reclaim.reclaim());
 
 impl fmt::Debug for ResumeAll<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,7 +7,6 @@
 //! [`ends_within`] or [`until`] fails when its call takes too long.
 
 use std::fmt::{Debug, Display};
-use std::future::IntoFuture;
 use std::io::Write;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, Once, Weak};

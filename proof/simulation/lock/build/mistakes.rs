@@ -20,13 +20,13 @@ pub(crate) const EDITS: &[Edit] = &[
         name: "ClocksReadAfterNow",
         file: "engine/port.rs",
         find: "
-            let instants = self.engine.clock().now();
-            let wall = self.engine.wall_clock().reading(self.engine.clock().now());
+            let instants = self.engine.clock.now();
+            let wall = self.engine.wall_clock.reading(self.engine.clock.now());
         ",
         put: "
-            let (first, second) = (self.engine.clock().now(), self.engine.clock().now());
+            let (first, second) = (self.engine.clock.now(), self.engine.clock.now());
             let (instants, second) = if MISTAKEN { (second, first) } else { (first, second) };
-            let wall = self.engine.wall_clock().reading(second);
+            let wall = self.engine.wall_clock.reading(second);
         ",
     },
 ];

@@ -19,16 +19,15 @@ pub(crate) const EDITS: &[Edit] = &[
         ",
     },
     Edit { name: NAME, file: "client/builder.rs", find: "clock: None,", put: "clock: None, network: None," },
-    Edit { name: NAME, file: "client/builder.rs", find: "clock, } = self;", put: "clock, network, } = self;" },
     Edit {
         name: NAME,
         file: "client/builder.rs",
-        find: "let transport = Arc::new(DynamoDb::new(own_config, table.clone(), settings.schema.clone()));",
+        find: "transport: Arc::new(DynamoDb::new(own_config, self.table.clone(), settings.schema.clone())),",
         put: "
-            let transport: Arc<dyn crate::engine::transport::Transport> = match network {
+            transport: match self.network {
                 Some(network) => Arc::new(network),
-                None => Arc::new(DynamoDb::new(own_config, table.clone(), settings.schema.clone())),
-            };
+                None => Arc::new(DynamoDb::new(own_config, self.table.clone(), settings.schema.clone())),
+            },
         ",
     },
 ];

@@ -9,7 +9,6 @@ use crate::engine::transport::{Responding, Response, Transport};
 use aws_sdk_dynamodb::types::{CancellationReason, TransactWriteItem};
 use lambda_lock_protocol::{Item, LockKey, Reply, Request, RowRead, Schema, Transacted, Written};
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::time::SystemTime;
 

@@ -15,7 +15,6 @@ use crate::ledger::Invariant;
 use crate::run::Run;
 use callers::Me;
 use ledger::Ledger;
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Waker};

@@ -7,7 +7,6 @@ use super::{Me, grant_of};
 use crate::ledger::{CallKind, Ended, Invariant, Reclaims};
 use lambda_lock::{Error, ErrorKind, Lock};
 use lambda_lock_protocol::Grant;
-use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};

@@ -18,7 +18,7 @@ use crate::world::{SORT, State, TTL, World};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config};
 use lambda_lock::{Budget, Error, ErrorKind, LockClient, SavedLock, SharedClock};
 use lambda_lock_protocol::{Grant, Queueing, Version};
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{LazyLock, MutexGuard};
 use std::task::Poll;

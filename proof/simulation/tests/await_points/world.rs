@@ -7,7 +7,6 @@ use lambda_lock_protocol::{
     Fault as NoReply, Instants, Item, LockKey, Record, Reply, Request, RowRead, Schema, Transacted, Version, Written,
 };
 use lambda_lock_simulation::{Answer, Rows};
-use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
