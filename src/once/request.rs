@@ -2,7 +2,7 @@
 
 use super::attempt::Attempt;
 use super::errors;
-use super::payload::{Fingerprint, fingerprint};
+use super::payload::fingerprint;
 use super::status::{self, OnceStatus};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
@@ -36,7 +36,7 @@ pub struct Once<'a> {
     /// The key of the row.
     pub(super) row: LockKey,
     is_nameless: bool,
-    payload: Option<Result<Fingerprint, Invalid>>,
+    payload: Option<Result<String, Invalid>>,
     keep: Duration,
     lease: Option<Duration>,
     budget: Option<Budget>,
@@ -283,18 +283,8 @@ impl<'a> Once<'a> {
         let deadline = deadline.waiting(wait.unwrap_or_default(), self.budget.as_ref());
         let span = operation_span!("lock_once", key = %self.name, owner = options.owner, token = Empty);
         let (settings, keep) = (&self.engine.settings, self.keep);
-        let (payload, earlier) = payload.map_or((None, None), |payload| (Some(payload.text), payload.earlier));
-        let call = async |port: &mut EnginePort<'_>| {
-            let started = protocol::once::start(port, settings, options.clone(), payload, keep).await;
-            let seen = match &started {
-                Ok(protocol::once::Started::Mismatch(record)) => record.payload.as_ref(),
-                _ => None,
-            };
-            if seen.is_some() && seen == earlier.as_ref() {
-                return protocol::once::start(port, settings, options, earlier, keep).await;
-            }
-            started
-        };
+        let call =
+            async |port: &mut EnginePort<'_>| protocol::once::start(port, settings, options, payload, keep).await;
         let Ended { result: started, cause, report } = self.engine.run(&deadline, &span, call).await;
         let name = self.name.clone();
         let started = match started {

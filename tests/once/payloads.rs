@@ -98,37 +98,6 @@ async fn a_deployment_that_adds_an_optional_field_does_not_refuse_retries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_with_the_hash_of_a_payload_as_it_was_written_before_has_the_same_payload() {
-    // The sha256sum of {"a":1,"b":null}.
-    let hash = "46e0ff59f6164548317489fbea1133a48f7a83c325c3535e44559c9619afb76b";
-    let payload = json!({"a": 1, "b": null});
-    for is_done in [false, true] {
-        let _case = case(format!("done: {is_done}"));
-        let table = Table::new();
-        let process = table.process();
-        let locks = process.locks("me");
-        let first = attempt(once(&locks).payload(&payload)).await;
-        if is_done {
-            first.complete(&1).await.unwrap()
-        } else {
-            first.give_back().await.unwrap();
-        }
-        table.set(ROW, json!({"payloadHash": {"S": hash}}));
-        process.take_sent();
-        sleep(millis(5)).await;
-
-        if is_done {
-            assert_eq!(replayed(once(&locks).payload(&payload)).await, 1);
-        } else {
-            attempt(once(&locks).payload(&payload)).await.complete(&1).await.unwrap();
-        }
-        assert_eq!(table.attribute(ROW, "payloadHash").unwrap(), hash);
-        let error = once(&locks).payload(&json!({"a": 2, "b": null})).start::<Value>().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::PayloadMismatch, "{error}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_payload_with_a_number_that_json_cannot_write_is_refused_before_any_request() {
     let process = Table::new().process();
     let locks = process.locks("me");
