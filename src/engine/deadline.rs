@@ -108,27 +108,17 @@ impl Deadline {
 pub(crate) enum LeasePolicy {
     /// The call writes no lease.
     None,
-    /// Always the same lease.
-    Fixed(Duration),
     /// The lease that covers the rest of this budget.
     Covering(Budget),
-    /// This lease, but not beyond the end of the budget.
-    Within(Duration, Budget),
+    /// This lease, but not beyond the end of the budget, if there is one.
+    UpTo(Duration, Option<Budget>),
 }
 
 impl LeasePolicy {
-    /// This lease, but not beyond the end of the budget, if there is one.
-    pub(crate) fn up_to(lease: Duration, budget: Option<&Budget>) -> Self {
-        match budget {
-            Some(budget) => LeasePolicy::Within(lease, budget.clone()),
-            None => LeasePolicy::Fixed(lease),
-        }
-    }
-
     fn lease(&self, clock_bounds: &ClockBounds) -> Duration {
         match self {
             LeasePolicy::None => Duration::ZERO,
-            LeasePolicy::Fixed(lease) | LeasePolicy::Within(lease, _) => *lease,
+            LeasePolicy::UpTo(lease, _) => *lease,
             // A budget may last longer than any lease, and renewals extend the lease. A budget that ran out since the
             // call began must not write a lease of zero, which is not a valid lease.
             LeasePolicy::Covering(budget) => budget.lease(clock_bounds).unwrap_or_default().clamp(MIN_LEASE, MAX_LEASE),
@@ -136,7 +126,7 @@ impl LeasePolicy {
     }
 
     fn latest_end(&self, now_millis: u64) -> Option<u64> {
-        let LeasePolicy::Within(_, budget) = self else { return None };
+        let LeasePolicy::UpTo(_, Some(budget)) = self else { return None };
         let cover = u64::try_from(budget.to_cover()?.as_millis()).unwrap_or(u64::MAX);
         Some(now_millis.saturating_add(cover))
     }
@@ -150,23 +140,22 @@ pub(crate) fn lease_policy(
 ) -> Result<LeasePolicy, Error> {
     if let Some(lease) = lease {
         Lease::check(lease)?;
+        return Ok(LeasePolicy::UpTo(lease, budget.cloned()));
     }
-    match (lease, budget) {
-        (Some(lease), Some(budget)) => Ok(LeasePolicy::Within(lease, budget.clone())),
-        (Some(lease), None) => Ok(LeasePolicy::Fixed(lease)),
-        (None, Some(budget)) => match budget.remaining() {
-            Some(remaining) if remaining.is_zero() => {
-                Err(Error::out_of_time(keys, "budget", Duration::from_millis(1), remaining))
-            }
-            Some(_) => Ok(LeasePolicy::Covering(budget.clone())),
-            None => Err(Invalid::new(format!(
-                "the end of this budget is unknown, so it gives no lease for {}: give one with .lease(…)",
-                Locks(keys)
-            ))
-            .into()),
-        },
-        (None, None) => Err(Invalid::new(format!(
+    let Some(budget) = budget else {
+        return Err(Invalid::new(format!(
             "{} needs a lease: give the budget it must cover with .within(&budget), or a .lease(…)",
+            Locks(keys)
+        ))
+        .into());
+    };
+    match budget.remaining() {
+        Some(remaining) if remaining.is_zero() => {
+            Err(Error::out_of_time(keys, "budget", Duration::from_millis(1), remaining))
+        }
+        Some(_) => Ok(LeasePolicy::Covering(budget.clone())),
+        None => Err(Invalid::new(format!(
+            "the end of this budget is unknown, so it gives no lease for {}: give one with .lease(…)",
             Locks(keys)
         ))
         .into()),

@@ -73,10 +73,12 @@ impl DynamoDb {
                 (_, Some(attributes)) => Response::new(Written::Applied(item(attributes))),
                 (_, None) => Response::failed(Fault::Unknown, "the answer lacks the attributes that were asked for"),
             },
-            Err(error) => self.response_to_write(error, |error| match error {
-                UpdateItemError::ConditionalCheckFailedException(failed) => Some(failed.item.clone()),
-                _ => None,
-            }),
+            Err(error) => match error.as_service_error() {
+                Some(UpdateItemError::ConditionalCheckFailedException(failed)) => {
+                    Response::new(Written::Refused(failed.item.clone().map(item)))
+                }
+                _ => self.response_to(error),
+            },
         }
     }
 
@@ -151,21 +153,6 @@ impl DynamoDb {
             }
         });
         Response::new(found.collect())
-    }
-
-    /// `condition_failed` returns the row for which the condition failed, if that is the error.
-    fn response_to_write<E>(
-        &self,
-        error: SdkError<E, HttpResponse>,
-        condition_failed: impl FnOnce(&E) -> Option<Option<Attributes>>,
-    ) -> Response<Written>
-    where
-        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
-    {
-        match error.as_service_error().and_then(condition_failed) {
-            Some(row) => Response::new(Written::Refused(row.map(item))),
-            None => self.response_to(error),
-        }
     }
 
     fn response_to<T, E>(&self, error: SdkError<E, HttpResponse>) -> Response<T>

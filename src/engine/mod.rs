@@ -28,6 +28,7 @@ use deadline::{Deadline, LeasePolicy};
 use lambda_lock_protocol::{ClockBounds, Invalid, LockKey, SavedLock, Settings};
 use places::GivenBack;
 use prefix::KeyPrefix;
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use transport::Transport;
@@ -38,7 +39,7 @@ const TIMEOUTS_PER_CALL: u32 = 3;
 
 /// Runs operations on one lock table. A client, its clones, and the guards of its locks share it. A client with a
 /// [prefix](KeyPrefix) has a copy, which shares the connections and what is known about the wall clock.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Engine {
     pub(crate) transport: Arc<dyn Transport>,
     /// As the caller gave it.
@@ -135,5 +136,15 @@ impl Engine {
     /// How long a call without a budget may wait for responses.
     pub(crate) fn time_for_faults(&self) -> Duration {
         self.request_timeout.saturating_mul(TIMEOUTS_PER_CALL)
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The settings of the SDK would fill pages.
+        f.debug_struct("Engine")
+            .field("table", &self.table)
+            .field("key_prefix", &self.key_prefix)
+            .finish_non_exhaustive()
     }
 }

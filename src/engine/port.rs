@@ -32,8 +32,6 @@ const REFUSED_SIGNATURE: Duration = Duration::from_secs(4 * 60);
 pub(crate) struct EnginePort<'a> {
     engine: &'a Engine,
     deadline: &'a Deadline,
-    /// Entered for each request.
-    span: &'a Span,
     transaction: Transaction<'a>,
     /// DynamoDB's clock in the last response.
     server: Option<ServerTime>,
@@ -41,16 +39,11 @@ pub(crate) struct EnginePort<'a> {
     met_transaction: Option<Instants>,
     /// A request of this call was refused, and its response showed that the wall clock is wrong by minutes.
     is_signed_anew: bool,
-    requests: u32,
-    waited: Duration,
     /// A pause was cut because the wait was ended from outside. Pauses after that keep requests apart.
     is_pause_cut: bool,
-    /// The last write for a grant replaces a holder that has not released.
-    takes_over: bool,
-    /// By how much DynamoDB's clock was ahead of the wall clock in the last response.
-    clock_offset_millis: Option<i64>,
     /// The last error that the SDK returned.
     cause: Option<BoxError>,
+    report: Report,
 }
 
 impl<'a> EnginePort<'a> {
@@ -58,40 +51,33 @@ impl<'a> EnginePort<'a> {
     pub(crate) fn new(
         engine: &'a Engine,
         deadline: &'a Deadline,
-        span: &'a Span,
+        span: &Span,
         writes: &'a [TransactWriteItem],
     ) -> Self {
-        let transaction = Transaction::of(writes);
         Self {
             engine,
             deadline,
-            span,
-            transaction,
+            transaction: Transaction::of(writes),
             server: None,
             met_transaction: None,
             is_signed_anew: false,
-            requests: 0,
-            waited: Duration::ZERO,
             is_pause_cut: false,
-            takes_over: false,
-            clock_offset_millis: None,
             cause: None,
+            report: Report::begun(span, engine.operations_at_info),
         }
     }
 
     /// Ends the call. Returns the last error that the SDK returned, and what the call did.
     pub(crate) fn end(self) -> (Option<BoxError>, Report) {
-        let Self { engine, span, requests, waited, takes_over, clock_offset_millis, cause, .. } = self;
-        let (span, at_info) = (span.clone(), engine.operations_at_info);
-        (cause, Report { span, at_info, requests, waited, takes_over, clock_offset_millis })
+        (self.cause, self.report)
     }
 
     fn note(&mut self, request: &Request) {
         match request.action {
             // It ends its lease by the wall clock, which must not be behind that end from then on.
             Action::Release { ends_at_ms, .. } => self.engine.wall_clock.released(ends_at_ms),
-            Action::Claim { .. } => self.takes_over = false,
-            Action::Take { held, .. } => self.takes_over = held,
+            Action::Claim { .. } => self.report.takes_over = false,
+            Action::Take { held, .. } => self.report.takes_over = held,
             _ => {}
         }
     }
@@ -115,18 +101,18 @@ impl<'a> EnginePort<'a> {
     where
         'a: 'r,
     {
-        self.requests += 1;
+        self.report.requests += 1;
         let engine = self.engine;
         let patience = engine.request_timeout.min(now.time_left.max(LAST_REQUEST));
         let alarm = engine.clock.sleep(patience);
         let pool = engine.connections.pool();
-        let sent = Timeout::new(send(&*engine.transport), alarm).instrument(self.span.clone());
+        let sent = Timeout::new(send(&*engine.transport), alarm).instrument(self.report.span.clone());
         let response = sent.await.unwrap_or_else(|_| no_response_within(patience));
         let after = engine.clock.now();
         let server_time = response.server_time.and_then(epoch_millis);
         self.server = server_time.map(|millis| ServerTime { sent: now.instants, millis });
         if let Some(server) = self.server {
-            self.clock_offset_millis = Some(engine.wall_clock.compare(server, after));
+            self.report.clock_offset_millis = Some(engine.wall_clock.compare(server, after));
         }
         if matches!(response.reply, Err(Fault::Unknown)) && response.server_time.is_none() {
             engine.connections.no_response_from(pool);
@@ -187,7 +173,7 @@ impl Port for EnginePort<'_> {
     }
 
     async fn sleep(&mut self, now: &Now, pause: Duration) {
-        self.waited += pause;
+        self.report.waited += pause;
         let clock = &self.engine.clock;
         loop {
             // The process may have been frozen since it decided to pause.

@@ -20,15 +20,24 @@ macro_rules! event {
 /// What an operation did until it ended.
 #[derive(Debug)]
 pub(crate) struct Report {
+    /// Entered for each request.
     pub(super) span: Span,
-    pub(super) at_info: bool,
+    at_info: bool,
     pub(super) requests: u32,
     pub(super) waited: Duration,
+    /// The last write for a grant replaces a holder that has not released.
     pub(super) takes_over: bool,
+    /// By how much DynamoDB's clock was ahead of the wall clock in the last response.
     pub(super) clock_offset_millis: Option<i64>,
 }
 
 impl Report {
+    /// Of an operation that has sent nothing yet.
+    pub(super) fn begun(span: &Span, at_info: bool) -> Self {
+        let (span, waited) = (span.clone(), Duration::ZERO);
+        Self { span, at_info, requests: 0, waited, takes_over: false, clock_offset_millis: None }
+    }
+
     /// Reports the end of an operation on this lock.
     pub(crate) fn ended(self, operation: &str, key: &LockKey, outcome: &str) {
         self.tell(operation, key, outcome, None, None);

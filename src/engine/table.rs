@@ -23,7 +23,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 pub(crate) async fn create(engine: &Engine) -> Result<(), Error> {
     let schema = &engine.settings.schema;
     let dynamodb = client(engine);
-    tracing::info!(table = &engine.table, "creating the lock table");
+    tracing::info!(table = engine.table, "creating the lock table");
     let create = dynamodb
         .create_table()
         .table_name(&engine.table)
@@ -34,7 +34,7 @@ pub(crate) async fn create(engine: &Engine) -> Result<(), Error> {
     match created {
         Ok(_) => {}
         Err(error) if error.code() == Some("ResourceInUseException") => {
-            tracing::info!(table = &engine.table, "the lock table exists already");
+            tracing::info!(table = engine.table, "the lock table exists already");
         }
         Err(error) => return Err(failure(engine, "created", error, transmission.sent)),
     }
@@ -44,17 +44,13 @@ pub(crate) async fn create(engine: &Engine) -> Result<(), Error> {
         && findings(engine, &table).is_empty()
         && is_ttl_off(&ttl_of(engine, &dynamodb).await?)
     {
-        tracing::info!(table = &engine.table, attribute = ttl.attribute, "switching on TTL");
+        tracing::info!(table = engine.table, attribute = ttl.attribute, "switching on TTL");
         let specification = TimeToLiveSpecification::builder().attribute_name(&ttl.attribute).enabled(true).build();
         let specification = specification.map_err(incomplete)?;
         let switched = dynamodb.update_time_to_live().table_name(&engine.table);
         asked(engine, "given a TTL", switched.time_to_live_specification(specification).send()).await?;
     }
-    check_with(engine, &dynamodb).await
-}
-
-pub(crate) async fn check(engine: &Engine) -> Result<(), Error> {
-    check_with(engine, &client(engine)).await
+    check(engine).await
 }
 
 /// A client as the caller has configured it, with the SDK's retries. It is made when it is needed: few programs ask
@@ -76,19 +72,20 @@ where
     answered.map_err(|error| failure(engine, what, error, transmission.sent))
 }
 
-async fn check_with(engine: &Engine, dynamodb: &Client) -> Result<(), Error> {
-    let table = describe(engine, dynamodb).await?;
+pub(crate) async fn check(engine: &Engine) -> Result<(), Error> {
+    let dynamodb = client(engine);
+    let table = describe(engine, &dynamodb).await?;
     let mut findings = findings(engine, &table);
     if !is_strong(&table) {
         let written = engine.settings.schema.ttl.as_ref().map(|ttl| ttl.attribute.as_str());
-        findings.extend(ttl_finding(written, &ttl_of(engine, dynamodb).await?));
+        findings.extend(ttl_finding(written, &ttl_of(engine, &dynamodb).await?));
     }
     if findings.is_empty() {
         return Ok(());
     }
     Err(Error::new(
         ErrorKind::Table,
-        format!("the table {:?} cannot be used as it is: {}", &engine.table, findings.join("; ")),
+        format!("the table {:?} cannot be used as it is: {}", engine.table, findings.join("; ")),
     ))
 }
 
@@ -107,12 +104,12 @@ async fn wait_until_active(engine: &Engine, dynamodb: &Client) -> Result<TableDe
                 ErrorKind::Table,
                 format!(
                     "the table {:?} is not active after {PATIENCE:?}: its status is {}",
-                    &engine.table,
+                    engine.table,
                     status_name(status.as_ref())
                 ),
             ));
         }
-        tracing::info!(table = &engine.table, status = status_name(status.as_ref()), "waiting for the lock table");
+        tracing::info!(table = engine.table, status = status_name(status.as_ref()), "waiting for the lock table");
         engine.clock.sleep(BETWEEN_LOOKS).await;
     }
 }
@@ -120,7 +117,7 @@ async fn wait_until_active(engine: &Engine, dynamodb: &Client) -> Result<TableDe
 async fn describe(engine: &Engine, dynamodb: &Client) -> Result<TableDescription, Error> {
     let described = asked(engine, "described", dynamodb.describe_table().table_name(&engine.table).send()).await?;
     described.table.ok_or_else(|| {
-        Error::new(ErrorKind::Table, format!("DynamoDB describes the table {:?} as nothing", &engine.table))
+        Error::new(ErrorKind::Table, format!("DynamoDB describes the table {:?} as nothing", engine.table))
     })
 }
 

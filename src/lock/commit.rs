@@ -81,7 +81,7 @@ impl HeldLocks {
         self.check_commit(writes, &data)?;
         // No renewal shortens a lease, so each lock keeps its own.
         let lease = self.holds().map(|hold| hold.holding.lease.duration()).min().unwrap_or_default();
-        let lease = LeasePolicy::up_to(lease, self.budget.as_ref());
+        let lease = LeasePolicy::UpTo(lease, self.budget.clone());
         let committed = self.transact(writes, lease, Operation::Commit, async |port, settings, holdings| {
             protocol::commit(port, settings, holdings, data).await
         });

@@ -128,7 +128,7 @@ impl Lock {
     /// Returns a handle that tells other code how long this lock is ours, and that wakes it before the lease ends. Code
     /// inside [`keep_alive`](Lock::keep_alive) can use it, where the guard itself is lent. Sends no request.
     pub fn watch(&self) -> LockWatch {
-        LockWatch::new(self.held.validity())
+        self.held.watch()
     }
 
     /// When the lease ends by our wall clock, as the row shows it to other callers.

@@ -1,7 +1,8 @@
 //! The core of each guard: held locks, one or several, on which the caller relies together. What can be done with them has a
 //! file for each operation.
 
-use super::validity::{SharedValidity, Standing, Validity};
+use super::validity::{SharedValidity, Standing};
+use super::watch::LockWatch;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
 use crate::engine::clock::SharedClock;
@@ -89,9 +90,7 @@ impl HeldLocks {
 
     /// The rest of the lease that ends first, by the clock that shows less time left. Zero when a lock is lost.
     pub(crate) fn remaining(&self) -> Duration {
-        let now = self.engine.clock.now();
-        let others = self.others.iter().map(|hold| hold.validity.remaining_at(now));
-        others.fold(self.first.validity.remaining_at(now), Duration::min)
+        self.watch().remaining()
     }
 
     /// Refuses a step that a lease cannot cover.
@@ -99,9 +98,9 @@ impl HeldLocks {
         covers(step, self.remaining(), || self.named())
     }
 
-    /// Returns the validity for the code that polls the work, because the guard is lent to the work meanwhile.
-    pub(crate) fn validity(&self) -> Validity {
-        Validity::new(self.first.validity.clone(), self.others.iter().map(|hold| hold.validity.clone()).collect())
+    /// For the code that polls the work, because the guard is lent to the work meanwhile.
+    pub(crate) fn watch(&self) -> LockWatch {
+        LockWatch::new(self.first.validity.clone(), self.others.iter().map(|hold| hold.validity.clone()).collect())
     }
 
     /// Whether a response showed that one of the locks is lost.

@@ -148,7 +148,7 @@ impl List {
             text.ok_or_else(|| {
                 Error::new(ErrorKind::Table, format!(
                     "the key of the table {:?} is not as this client expects: a row has no text {name:?}; check its key schema",
-                    &self.engine.table
+                    self.engine.table
                 ))
             })
         };

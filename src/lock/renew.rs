@@ -111,13 +111,13 @@ impl HeldLocks {
 
     /// Runs the work and renews the leases while it runs.
     pub(super) async fn keep_alive<F: Future>(&mut self, work: F) -> Result<F::Output, Error> {
-        let validity = self.validity();
+        let watch = self.watch();
         let mut work = pin!(work);
         // The last renewal left nothing of the lease.
         let mut was_late = false;
         loop {
-            let mut pause = validity.clock().sleep(self.until_next_renewal());
-            let done = poll_fn(|context| match validity.poll(work.as_mut(), context) {
+            let mut pause = watch.clock().sleep(self.until_next_renewal());
+            let done = poll_fn(|context| match watch.poll(work.as_mut(), context) {
                 // After a freeze, the lease may have ended long before the pause does. Then it renews at once.
                 Poll::Ready(done) => Poll::Ready(done),
                 Poll::Pending => pause.as_mut().poll(context).map(|()| None),
@@ -127,7 +127,7 @@ impl HeldLocks {
             }
             let renewed = {
                 let mut renewal = pin!(self.checkpoint());
-                let first = poll_fn(|context| match validity.poll(work.as_mut(), context) {
+                let first = poll_fn(|context| match watch.poll(work.as_mut(), context) {
                     Poll::Ready(Some(output)) => Poll::Ready(Ok(output)),
                     // The lease has ended. The work is not polled until the renewal has ended.
                     Poll::Ready(None) | Poll::Pending => renewal.as_mut().poll(context).map(Err),
@@ -136,7 +136,7 @@ impl HeldLocks {
             };
             // The lease ended while the renewal was on its way: the process was frozen, or there was no response. The lock may
             // still be ours, so one more renewal is sent, unless the budget is over.
-            let is_late = validity.remaining().is_zero();
+            let is_late = watch.remaining().is_zero();
             let ends = is_late && (was_late || !can_be_extended(self.budget.as_ref()));
             was_late = is_late;
             match renewed {
@@ -159,7 +159,7 @@ pub(super) fn can_be_extended(budget: Option<&Budget>) -> bool {
 impl Hold {
     /// The time of a renewal that begins now, for the lease that the lock has.
     pub(super) fn deadline_of_renewal(&self, engine: &Engine, budget: Option<&Budget>) -> Deadline {
-        engine.deadline(LeasePolicy::up_to(self.holding.lease.duration(), budget), budget)
+        engine.deadline(LeasePolicy::UpTo(self.holding.lease.duration(), budget.cloned()), budget)
     }
 
     /// For how long a holder relies on the whole lease.
@@ -244,7 +244,7 @@ impl Renew<'_> {
         engine.settings.check_write(key, owner, None, &data)?;
         // The lease in the row may be longer, if a copy of this lock was renewed in another process.
         lease.map_or(Ok(()), Lease::check)?;
-        let lease = LeasePolicy::up_to(lease.unwrap_or(held.duration()), budget.as_ref());
+        let lease = LeasePolicy::UpTo(lease.unwrap_or(held.duration()), budget.clone());
         let deadline = engine.deadline(lease, budget.as_ref());
         first.renew(engine, &deadline, &data).await
     }

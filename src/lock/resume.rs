@@ -68,7 +68,7 @@ impl<'a> Resume<'a> {
         let holding = saved.holding(engine.clock.now(), settings)?;
         let covering = budget.as_ref().and_then(|budget| budget.lease(&settings.clock_bounds));
         let wanted = lease.or(covering).unwrap_or_default().min(MAX_LEASE).max(holding.lease.duration());
-        let lease = LeasePolicy::up_to(wanted, budget.as_ref());
+        let lease = LeasePolicy::UpTo(wanted, budget.clone());
         let deadline = engine.deadline(lease, budget.as_ref());
         Ok((Hold::granted(&engine.clock, holding, None), deadline, data))
     }

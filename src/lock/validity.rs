@@ -5,13 +5,11 @@
 //! resumes after a freeze therefore does not continue its work beside the next holder.
 
 use crate::engine::clock::SharedClock;
-use futures_util::future::select_all;
 use lambda_lock_protocol::{Instants, LeaseValidity};
 use std::future::poll_fn;
-use std::iter;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -39,82 +37,13 @@ pub(crate) enum Standing {
     Over,
 }
 
-/// How long a guard relies on all of its locks, for the code that polls the work and for each watch.
-#[derive(Clone, Debug)]
-pub(crate) struct Validity {
-    first: SharedValidity,
-    others: Vec<SharedValidity>,
-}
-
-impl Validity {
-    pub(super) fn new(first: SharedValidity, others: Vec<SharedValidity>) -> Self {
-        Self { first, others }
-    }
-
-    pub(super) fn clock(&self) -> &SharedClock {
-        &self.first.0.clock
-    }
-
-    /// Returns the time that is left of the lease that ends first, by the clock that shows less.
-    pub(super) fn remaining(&self) -> Duration {
-        let now = self.clock().now();
-        let others = self.others.iter().map(|validity| validity.remaining_at(now));
-        others.fold(self.first.remaining_at(now), Duration::min)
-    }
-
-    /// Whether a response showed that one of the locks is lost.
-    pub(super) fn is_lost(&self) -> bool {
-        self.all().any(|validity| validity.standing() == Standing::Lost)
-    }
-
-    /// Completes when no more than this time is left of one of the leases.
-    pub(super) async fn left_at_most(&self, rest: Duration) {
-        select_all(self.all().map(|validity| Box::pin(validity.left_at_most(rest)))).await;
-    }
-
-    fn all(&self) -> impl Iterator<Item = &SharedValidity> {
-        iter::once(&self.first).chain(&self.others)
-    }
-
-    /// Polls the work if the locks are ours. Returns `None` if they are not.
-    pub(super) fn poll<F: Future>(&self, work: Pin<&mut F>, context: &mut Context<'_>) -> Poll<Option<F::Output>> {
-        if self.remaining().is_zero() {
-            return Poll::Ready(None);
-        }
-        work.poll(context).map(Some)
-    }
-
-    /// Runs the work as long as the locks are ours. Once they are not ours, it drops the work at that point and returns
-    /// `None`.
-    pub(crate) async fn run<F: Future>(&self, work: F) -> Option<F::Output> {
-        let mut work = pin!(work);
-        let mut alarm = self.clock().sleep(self.remaining());
-        poll_fn(|context| {
-            let polled = self.poll(work.as_mut(), context);
-            if polled.is_ready() {
-                return polled;
-            }
-            // The work has learned that they are not ours, and waits for something else.
-            if self.all().any(|validity| !matches!(validity.standing(), Standing::Valid(_))) {
-                return Poll::Ready(None);
-            }
-            // The work may have renewed the lease meanwhile. Then the lease ends later than the alarm was set for.
-            while alarm.as_mut().poll(context).is_ready() {
-                let remaining = self.remaining();
-                if remaining.is_zero() {
-                    return Poll::Ready(None);
-                }
-                alarm = self.clock().sleep(remaining);
-            }
-            Poll::Pending
-        })
-        .await
-    }
-}
-
 impl SharedValidity {
     pub(crate) fn new(clock: SharedClock, standing: Standing) -> Self {
         Self(Arc::new(Inner { clock, standing: Mutex::new(standing), changed: Notify::new() }))
+    }
+
+    pub(super) fn clock(&self) -> &SharedClock {
+        &self.0.clock
     }
 
     pub(crate) fn standing(&self) -> Standing {
@@ -154,7 +83,7 @@ impl SharedValidity {
     }
 
     /// Completes when no more than this time is left.
-    async fn left_at_most(&self, rest: Duration) {
+    pub(super) async fn left_at_most(&self, rest: Duration) {
         loop {
             // Made before the first look, so that it misses no change after that.
             let mut changed = pin!(self.0.changed.notified());

@@ -1,6 +1,13 @@
-//! A watch: what the guard knows about its locks, for code that does not have the guard.
+//! A watch: what the guard knows about all of its locks, for the code that polls the work, and for code of callers that does not
+//! have the guard.
 
-use super::validity::Validity;
+use super::validity::{SharedValidity, Standing};
+use crate::engine::clock::SharedClock;
+use futures_util::future::select_all;
+use std::future::poll_fn;
+use std::iter;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Tells other code how long a held lock is ours, or all locks of a set, made by [`Lock::watch`](crate::Lock::watch) or
@@ -37,24 +44,36 @@ use std::time::Duration;
 /// released or saved, the watch says at once that nothing is left.
 #[derive(Clone, Debug)]
 pub struct LockWatch {
-    validity: Validity,
+    first: SharedValidity,
+    others: Vec<SharedValidity>,
 }
 
 impl LockWatch {
-    pub(super) fn new(validity: Validity) -> Self {
-        Self { validity }
+    pub(super) fn new(first: SharedValidity, others: Vec<SharedValidity>) -> Self {
+        Self { first, others }
+    }
+
+    pub(super) fn clock(&self) -> &SharedClock {
+        self.first.clock()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &SharedValidity> {
+        iter::once(&self.first).chain(&self.others)
     }
 
     /// Returns what [`Lock::remaining`](crate::Lock::remaining) would return. Zero after the lock was released or
     /// saved.
     pub fn remaining(&self) -> Duration {
-        self.validity.remaining()
+        // The lease that ends first, by the clock that shows less.
+        let now = self.clock().now();
+        let others = self.others.iter().map(|validity| validity.remaining_at(now));
+        others.fold(self.first.remaining_at(now), Duration::min)
     }
 
     /// Whether a request of the guard found that another grant has the lock, or one of them, or that it was released elsewhere. A lease
     /// that has only ended is not lost: the next renewal shows whether it is.
     pub fn is_lost(&self) -> bool {
-        self.validity.is_lost()
+        self.all().any(|validity| validity.standing() == Standing::Lost)
     }
 
     /// Completes when no more than this time of the lease is left, and also when the lock is not ours any more. A
@@ -90,7 +109,7 @@ impl LockWatch {
     /// # Cancel safety
     /// It is cancel safe: call it again.
     pub async fn nearing_end(&self, before: Duration) {
-        self.validity.left_at_most(before).await;
+        select_all(self.all().map(|validity| Box::pin(validity.left_at_most(before)))).await;
     }
 
     /// Completes when the lock is not ours any more: its lease has ended by one of the clocks, it is lost, released or
@@ -100,6 +119,41 @@ impl LockWatch {
     /// # Cancel safety
     /// It is cancel safe: call it again.
     pub async fn ended(&self) {
-        self.validity.left_at_most(Duration::ZERO).await;
+        self.nearing_end(Duration::ZERO).await;
+    }
+
+    /// Polls the work if the locks are ours. Returns `None` if they are not.
+    pub(super) fn poll<F: Future>(&self, work: Pin<&mut F>, context: &mut Context<'_>) -> Poll<Option<F::Output>> {
+        if self.remaining().is_zero() {
+            return Poll::Ready(None);
+        }
+        work.poll(context).map(Some)
+    }
+
+    /// Runs the work as long as the locks are ours. Once they are not ours, it drops the work at that point and returns
+    /// `None`.
+    pub(crate) async fn run<F: Future>(&self, work: F) -> Option<F::Output> {
+        let mut work = pin!(work);
+        let mut alarm = self.clock().sleep(self.remaining());
+        poll_fn(|context| {
+            let polled = self.poll(work.as_mut(), context);
+            if polled.is_ready() {
+                return polled;
+            }
+            // The work has learned that they are not ours, and waits for something else.
+            if self.all().any(|validity| !matches!(validity.standing(), Standing::Valid(_))) {
+                return Poll::Ready(None);
+            }
+            // The work may have renewed the lease meanwhile. Then the lease ends later than the alarm was set for.
+            while alarm.as_mut().poll(context).is_ready() {
+                let remaining = self.remaining();
+                if remaining.is_zero() {
+                    return Poll::Ready(None);
+                }
+                alarm = self.clock().sleep(remaining);
+            }
+            Poll::Pending
+        })
+        .await
     }
 }

@@ -58,8 +58,8 @@ where
     F: AsyncFnOnce(&mut G) -> Result<T, E>,
     E: From<Error>,
 {
-    let validity = guard.held().validity();
-    let worked = if is_cut { validity.run(work(&mut guard)).await } else { Some(work(&mut guard).await) };
+    let watch = guard.held().watch();
+    let worked = if is_cut { watch.run(work(&mut guard)).await } else { Some(work(&mut guard).await) };
     match worked {
         Some(result) => guard.into_held().end_work(result).await,
         None => Err(guard.into_held().cut_short().await.into()),
@@ -83,10 +83,10 @@ impl HeldLocks {
 
     /// Releases after work that succeeded. The caller must learn if a lock was lost before, because another holder may
     /// have worked at the same time.
-    pub(crate) async fn finish_work(mut self) -> Result<(), Error> {
+    pub(crate) async fn finish_work(self) -> Result<(), Error> {
         if self.is_lost() {
             let error = lost_by_work(&self.lost());
-            return Err(error.and_may_be_held(&self.finish_lost().await));
+            return Err(error.and_may_be_held(&self.finish().await.iter().collect::<Vec<_>>()));
         }
         let (mut lost, mut left) = (Vec::new(), Vec::new());
         for (key, released) in outcomes(self.releases()).await {
@@ -105,7 +105,7 @@ impl HeldLocks {
     }
 
     /// Releases after work that was stopped because a lease ended.
-    pub(crate) async fn cut_short(mut self) -> Error {
+    pub(crate) async fn cut_short(self) -> Error {
         let keys: Vec<LockKey> = self.keys().cloned().collect();
         let named: Vec<&LockKey> = keys.iter().collect();
         tracing::warn!(
@@ -115,39 +115,24 @@ impl HeldLocks {
         report::cut_short(&self.engine, named[0]);
         if self.is_lost() {
             let error = self.lost_error();
-            return error.and_may_be_held(&self.finish_lost().await);
+            return error.and_may_be_held(&self.finish().await.iter().collect::<Vec<_>>());
         }
-        let (all_released, left) = self.release_all().await;
+        let (mut all_released, mut left) = (true, Vec::new());
+        for (key, released) in outcomes(self.releases()).await {
+            if !matches!(released, Ok(Released::Released { .. })) {
+                all_released = false;
+                left.extend(not_released(&key, released.err()));
+            }
+        }
         cut_short(&named, all_released).and_may_be_held(&left.iter().collect::<Vec<_>>())
     }
 
     /// Releases the locks after the work, unless they are given back already. A failure is only logged, because the work has
     /// ended and the leases free the locks. Returns those that may still be held.
     pub(crate) async fn finish(mut self) -> Vec<LockKey> {
-        if self.is_lost() {
-            return self.finish_lost().await.into_iter().cloned().collect();
-        }
-        self.release_all().await.1
-    }
-
-    /// Releases the locks. Returns whether all of them were released, and those that may still be held. Failures are logged.
-    async fn release_all(self) -> (bool, Vec<LockKey>) {
-        let (mut all_released, mut left) = (true, Vec::new());
-        for (key, released) in outcomes(self.releases()).await {
-            if matches!(released, Ok(Released::Released { .. })) {
-                continue;
-            }
-            all_released = false;
-            left.extend(not_released(&key, released.err()));
-        }
-        (all_released, left)
-    }
-
-    /// Gives the others back where one lock is known to be lost, unless that was done already. Returns those that may still be held.
-    async fn finish_lost(&mut self) -> Vec<&LockKey> {
         self.give_back().await;
         self.abandon();
-        self.left.iter().flatten().collect()
+        self.left.unwrap_or_default()
     }
 
     /// Gives the other locks back when one of them is lost, and reports that one.

@@ -18,7 +18,6 @@ use lambda_lock_protocol::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::Instrument;
@@ -28,6 +27,7 @@ use tracing::field::Empty;
 pub const DEFAULT_KEEP_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Idempotent work before it is started, see [`LockClient::once`](crate::LockClient::once).
+#[derive(Debug)]
 #[must_use = "an idempotent work does nothing until it is run or started"]
 pub struct Once<'a> {
     pub(super) engine: &'a Arc<Engine>,
@@ -255,8 +255,8 @@ impl<'a> Once<'a> {
             Started::Attempt(attempt) => attempt,
             Started::Replayed(result) => return Ok(Outcome::Replayed(result)),
         };
-        let validity = attempt.lock().held.validity();
-        match validity.run(work(&mut attempt)).await {
+        let watch = attempt.lock().held.watch();
+        match watch.run(work(&mut attempt)).await {
             Some(Ok((result, writes))) => Ok(Outcome::Done(attempt.complete_as_read(result, writes).await?)),
             Some(Err(error)) => {
                 attempt.failed().await;
@@ -363,11 +363,5 @@ fn replayed<T: DeserializeOwned>(name: &LockKey, record: OnceRecord) -> Result<S
         Some((StoredOutcome::Failed(failure), _)) => Err(errors::failed_before(name, failure)),
         // The protocol never reports such a record as settled.
         None => Err(Error::of_failure(Failure::OutcomeUnknown, Operation::Acquire, &[name], None)),
-    }
-}
-
-impl fmt::Debug for Once<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Once").field("key", &self.name).field("keep", &self.keep).finish_non_exhaustive()
     }
 }

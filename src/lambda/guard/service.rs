@@ -72,7 +72,7 @@ where
             // Called at its first poll, and so only while the lock is ours.
             let handled = async { inner.call(LambdaEvent::new(locked, context)).await };
             let held = lock.held;
-            let handled = if settings.is_cut { held.validity().run(handled).await } else { Some(handled.await) };
+            let handled = if settings.is_cut { held.watch().run(handled).await } else { Some(handled.await) };
             match handled {
                 Some(Ok(answer)) => held.finish_work().await.map(|()| answer).map_err(LockServiceError::Lock),
                 Some(Err(error)) => {

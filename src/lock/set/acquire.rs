@@ -13,7 +13,6 @@ use lambda_lock_protocol::{
     self as protocol, AcquireAllOptions, AcquiredAll, AttributesChange, DataChange, FailedAcquire, Failure, Invalid,
     LockKey, Named, Observation, Operation, Reclaim, Rejection, WantedLock,
 };
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::Instrument;
@@ -22,6 +21,7 @@ use tracing::field::Empty;
 /// An acquire of several locks before it is awaited. Await it to wait for all of them and get a [`LockSet`], or [try
 /// once](AcquireAll::try_once). See [`LockClient::acquire_all`](crate::LockClient::acquire_all) for errors, requests and cancel
 /// safety.
+#[derive(Debug)]
 #[must_use = "an acquire does nothing until it is awaited"]
 pub struct AcquireAll<'a> {
     pub(super) engine: &'a Arc<Engine>,
@@ -231,9 +231,3 @@ awaited!(AcquireAll<'a> => Result<LockSet, Error>, |acquire| async move {
     acquire.wait()?;
     or_refused(acquire.acquire(true).await?)
 });
-
-impl fmt::Debug for AcquireAll<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AcquireAll").field("keys", &self.keys).field("owner", &self.terms.owner).finish_non_exhaustive()
-    }
-}

@@ -22,7 +22,6 @@ use crate::lock::work::may_hold;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lambda_lock_protocol::{DataChange, Instants, LockKey, Locks, Observation};
-use std::fmt;
 use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
@@ -48,6 +47,7 @@ use std::time::Duration;
 ///
 /// # Cancel safety
 /// If the future is dropped, the locks that it had stay held until their leases end.
+#[derive(Debug)]
 #[must_use = "an acquire does nothing until it is awaited"]
 pub struct AcquireInOrder<'a>(AcquireAll<'a>);
 
@@ -330,12 +330,6 @@ fn may_be_renewed(error: &Error) -> bool {
 }
 
 awaited!(AcquireInOrder<'a> => Result<LockSet, Error>, |acquire| acquire.acquire());
-
-impl fmt::Debug for AcquireInOrder<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AcquireInOrder").field("keys", &self.0.keys).finish_non_exhaustive()
-    }
-}
 
 /// Of an acquire whose time was over before it had asked for these locks.
 fn no_time_to_ask(keys: &[&LockKey], time: Duration, took: Duration) -> Error {

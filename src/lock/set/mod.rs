@@ -192,7 +192,7 @@ impl LockSet {
 
     /// Returns a handle that tells other code how long all of these locks are ours, as [`Lock::watch`] does. Sends no request.
     pub fn watch(&self) -> LockWatch {
-        LockWatch::new(self.held.validity())
+        self.held.watch()
     }
 
     /// Runs the work and releases the locks, as [`Lock::run`] does. Errors and cancel safety are the same.

@@ -14,7 +14,6 @@ use crate::lock::terms::Terms;
 use crate::lock::work::not_released;
 use lambda_lock_protocol::{AcquireAllOptions, Invalid, LockKey, Operation, Reclaim, SavedLock, WantedLock};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +75,7 @@ impl LockSet {
 
 /// A resume of a saved set before it is awaited. Await it to get a [`LockSet`]. See
 /// [`LockClient::resume_all`](crate::LockClient::resume_all) for errors, requests and cancel safety.
+#[derive(Debug)]
 #[must_use = "no lock is resumed until it is awaited"]
 pub struct ResumeAll<'a> {
     engine: &'a Arc<Engine>,
@@ -85,6 +85,7 @@ pub struct ResumeAll<'a> {
 
 /// A reclaim of a saved set before it is awaited. Await it to get a [`LockSet`]. See
 /// [`LockClient::reclaim_all`](crate::LockClient::reclaim_all) for errors, requests and cancel safety.
+#[derive(Debug)]
 #[must_use = "no lock is reclaimed until it is awaited"]
 pub struct ReclaimAll<'a> {
     engine: &'a Arc<Engine>,
@@ -212,15 +213,3 @@ impl ReclaimAll<'_> {
 }
 
 awaited!(ReclaimAll<'a> => Result<LockSet, Error>, |reclaim| reclaim.reclaim());
-
-impl fmt::Debug for ResumeAll<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResumeAll").field("saved", &self.saved).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for ReclaimAll<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReclaimAll").field("saved", &self.saved).finish_non_exhaustive()
-    }
-}
