@@ -192,13 +192,13 @@ pub mod once;
 
 #[doc(inline)]
 pub use lambda_lock_protocol::{
-    Attribute, Dialect, FailedWrite, Instants, LockKey, MAX_LEASE, MAX_NAME_BYTES, Observation, SavedLock,
+    Attribute, DataChange, Dialect, FailedWrite, Instants, LockKey, MAX_LEASE, MAX_NAME_BYTES, Observation, SavedLock,
 };
 
 pub use crate::{
     client::{LockClient, LockClientBuilder},
     engine::budget::Budget,
-    engine::clock::{Clock, SharedClock, Sleep},
+    engine::clock::{Clock, Sleep},
     engine::error::{Error, ErrorKind, Refusal},
     lock::acquire::{Acquire, Reclaim},
     lock::commit::{Commit, CommitOutcome},

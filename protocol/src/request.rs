@@ -303,3 +303,9 @@ pub enum DataChange {
     Set(Vec<u8>),
     Remove,
 }
+
+impl<T: Into<Vec<u8>>> From<T> for DataChange {
+    fn from(data: T) -> Self {
+        DataChange::Set(data.into())
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::LockClient;
 use crate::engine::Engine;
-use crate::engine::clock::SharedClock;
+use crate::engine::clock::{self, Clock};
 use crate::engine::connections::Connections;
 use crate::engine::dynamodb::DynamoDb;
 use crate::engine::error::Error;
@@ -32,8 +32,7 @@ pub struct LockClientBuilder {
     one_home_region: bool,
     operations_at_info: bool,
     request_timeout: Duration,
-    sleep: Option<SharedAsyncSleep>,
-    clock: Option<SharedClock>,
+    clock: Option<Arc<dyn Clock>>,
 }
 
 impl LockClient {
@@ -70,7 +69,6 @@ impl LockClientBuilder {
             one_home_region: false,
             operations_at_info: false,
             request_timeout: Self::DEFAULT_REQUEST_TIMEOUT,
-            sleep: None,
             clock: None,
         }
     }
@@ -177,14 +175,8 @@ impl LockClientBuilder {
         self
     }
 
-    /// Sets how to sleep. Default: as the DynamoDB client does, or else as the SDK's async runtime does.
-    pub fn sleep_impl(mut self, sleep: SharedAsyncSleep) -> Self {
-        self.sleep = Some(sleep);
-        self
-    }
-
     /// Sets a clock of your own, for tests. Default: the system's clock.
-    pub fn clock(mut self, clock: SharedClock) -> Self {
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
     }
@@ -224,7 +216,7 @@ impl LockClientBuilder {
         let own_config = DynamoDb::config(self.config.clone().interceptor(connections.clone()));
         let clock = match self.clock {
             Some(clock) => clock,
-            None => SharedClock::system_with(way_to_sleep(&own_config, self.sleep)?),
+            None => clock::system_with(way_to_sleep(&own_config)?),
         };
         if let Some(owner) = &self.owner {
             settings.check_owner_prefix(owner)?;
@@ -247,11 +239,11 @@ impl LockClientBuilder {
     }
 }
 
-fn way_to_sleep(config: &Config, sleep: Option<SharedAsyncSleep>) -> Result<SharedAsyncSleep, Invalid> {
-    sleep.or_else(|| config.sleep_impl()).or_else(default_async_sleep).ok_or_else(|| {
+fn way_to_sleep(config: &Config) -> Result<SharedAsyncSleep, Invalid> {
+    config.sleep_impl().or_else(default_async_sleep).ok_or_else(|| {
         Invalid::new(
-            "there is no way to sleep: enable the feature rt-tokio of aws-sdk-dynamodb, or give the DynamoDB client \
-             or this builder a sleep_impl",
+            "there is no way to sleep: enable the feature rt-tokio of aws-sdk-dynamodb, or give the DynamoDB client a \
+             sleep_impl",
         )
     })
 }

@@ -12,14 +12,14 @@ use crate::engine::error::Error;
 use crate::lock::acquire::{Acquire, Reclaim};
 use crate::lock::commit;
 use crate::lock::guard::Lock;
-use crate::lock::place::{AcquirePlace, Semaphore};
+use crate::lock::place::Semaphore;
 use crate::lock::release::{Release, ReleaseWorkflow};
 use crate::lock::resume::Resume;
 use crate::lock::set::acquire::AcquireAll;
 use crate::lock::set::release::ReleaseAll;
 use crate::lock::set::resume::{ReclaimAll, ResumeAll, SavedLockSet};
 use aws_sdk_dynamodb::types::TransactWriteItem;
-use lambda_lock_protocol::{LockKey, Places, SavedLock};
+use lambda_lock_protocol::{LockKey, SavedLock};
 use std::sync::Arc;
 
 /// A client for the locks in one DynamoDB table.
@@ -319,27 +319,10 @@ impl LockClient {
     /// ```
     ///
     /// The number of places is the caller's, and nothing stores it. A larger number counts at once. With a smaller one the
-    /// callers that hold higher places end by themselves, and [`close`](Semaphore::close) keeps out callers that still
-    /// know the larger one. Waiting callers are not served in order. Sends no request.
+    /// callers that hold higher places end by themselves. Callers that still know the larger one are kept out by a
+    /// [freeze](crate::operator::Operator::freeze) of the places that are too many, whose keys are `name/0`, `name/1` and so on. Waiting callers are not served in order. Sends no request.
     pub fn semaphore(&self, name: impl Into<LockKey>, places: u32) -> Semaphore<'_> {
         Semaphore::new(&self.engine, self.row_of(name), places)
-    }
-
-    /// Acquires one of several locks, whichever is free. Waits while all are held.
-    ///
-    /// ```no_run
-    /// # async fn example(locks: &lambda_lock::LockClient, budget: &lambda_lock::Budget) -> Result<(), lambda_lock::Error> {
-    /// let printer = locks.acquire_one_of(["printer-a", "printer-b"]).within(budget).await?;
-    /// println!("printing on {}", printer.key());
-    /// printer.release().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors, requests, IAM actions and cancel safety
-    /// They are those of [`Semaphore::acquire`]. There are 1 to 1,000 names, none of them twice.
-    pub fn acquire_one_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> AcquirePlace<'_> {
-        AcquirePlace::new(&self.engine, Places::Named(self.rows_of(keys)), None)
     }
 
     fn rows_of<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> Vec<LockKey> {

@@ -1,6 +1,6 @@
 //! The budget: how long to hold a lock and how long to wait for it, from the deadline of an invocation.
 
-use super::clock::SharedClock;
+use super::clock::{self, Clock};
 use lambda_lock_protocol::{ClockBounds, Instants};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -34,7 +34,7 @@ use std::time::{Duration, SystemTime};
 /// call and its lock use the clock of their client.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    clock: SharedClock,
+    clock: Arc<dyn Clock>,
     started: Instants,
     /// How much of the budget had passed when it was moved to this clock.
     passed: Duration,
@@ -51,13 +51,13 @@ impl Budget {
 
     /// A budget that ends this much later than now.
     pub fn lasting(duration: Duration) -> Self {
-        Self::lasting_on(SharedClock::system(), duration)
+        Self::lasting_on(clock::system(), duration)
     }
 
     /// A budget that ends at a point in time, such as an invocation's deadline. If that time has passed, nothing is
     /// left.
     pub fn until(deadline: SystemTime) -> Self {
-        let clock = SharedClock::system();
+        let clock = clock::system();
         let now = clock.now();
         let deadline = Instants::new(now.monotonic, deadline);
         Self::starting(clock, now, Some(deadline.wall.saturating_sub(now.wall)))
@@ -66,18 +66,18 @@ impl Budget {
     /// A budget whose end is unknown. Locks acquired within it need an explicit [`lease`](crate::Acquire::lease), and a
     /// call cannot wait for a lock.
     pub fn unknown() -> Self {
-        let clock = SharedClock::system();
+        let clock = clock::system();
         let now = clock.now();
         Self::starting(clock, now, None)
     }
 
     /// A budget on a clock of your own, for tests: [`remaining`](Budget::remaining) reads that clock.
-    pub fn lasting_on(clock: SharedClock, duration: Duration) -> Self {
+    pub fn lasting_on(clock: Arc<dyn Clock>, duration: Duration) -> Self {
         let now = clock.now();
         Self::starting(clock, now, Some(duration))
     }
 
-    fn starting(clock: SharedClock, started: Instants, total: Option<Duration>) -> Self {
+    fn starting(clock: Arc<dyn Clock>, started: Instants, total: Option<Duration>) -> Self {
         Self {
             clock,
             started,
@@ -137,8 +137,8 @@ impl Budget {
 
     /// Returns the same budget, counted by this clock from now on. An operation reads only the clock of its engine. Two
     /// clocks may run at different rates, and their readings cannot be compared.
-    pub(crate) fn on(&self, clock: &SharedClock) -> Self {
-        if self.clock.is(clock) {
+    pub(crate) fn on(&self, clock: &Arc<dyn Clock>) -> Self {
+        if Arc::ptr_eq(&self.clock, clock) {
             return self.clone();
         }
         // Reads this clock before the other one, so that a pause in between does not add time to the budget.

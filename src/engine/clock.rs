@@ -26,45 +26,14 @@ pub trait Clock: fmt::Debug + Send + Sync {
     fn random(&self) -> [u8; 16];
 }
 
-/// A clock that several parts share.
-#[derive(Clone, Debug)]
-pub struct SharedClock(Arc<dyn Clock>);
+/// The system's clocks, without a way to sleep. That is enough for a [`Budget`](crate::Budget).
+pub(crate) fn system() -> Arc<dyn Clock> {
+    Arc::new(SystemClock::new(None))
+}
 
-impl SharedClock {
-    /// Shares a clock.
-    pub fn new(clock: impl Clock + 'static) -> Self {
-        Self(Arc::new(clock))
-    }
-
-    /// Reads both clocks, see [`Clock::now`].
-    pub fn now(&self) -> Instants {
-        self.0.now()
-    }
-
-    /// Returns a future that completes after this duration, see [`Clock::sleep`].
-    pub fn sleep(&self, duration: Duration) -> Sleep {
-        self.0.sleep(duration)
-    }
-
-    /// Returns random bytes that no other process gets, see [`Clock::random`].
-    pub fn random(&self) -> [u8; 16] {
-        self.0.random()
-    }
-
-    /// Whether both are the same clock, so that its readings can be compared.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    /// The system's clocks, without a way to sleep. That is enough for a [`Budget`](crate::Budget).
-    pub(crate) fn system() -> Self {
-        Self::new(SystemClock::new(None))
-    }
-
-    /// The system's clocks, and the async runtime's way to sleep.
-    pub(crate) fn system_with(sleep: SharedAsyncSleep) -> Self {
-        Self::new(SystemClock::new(Some(sleep)))
-    }
+/// The system's clocks, and the async runtime's way to sleep.
+pub(crate) fn system_with(sleep: SharedAsyncSleep) -> Arc<dyn Clock> {
+    Arc::new(SystemClock::new(Some(sleep)))
 }
 
 /// The operating system's clocks and random number generator.
@@ -74,24 +43,17 @@ struct SystemClock {
     sleep: Option<SharedAsyncSleep>,
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the one place that reads clocks and draws random numbers")]
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads clocks")]
 impl SystemClock {
     fn new(sleep: Option<SharedAsyncSleep>) -> Self {
         Self { origin: Instant::now(), sleep }
     }
-
-    fn read(&self) -> Instants {
-        Instants::new(self.origin.elapsed(), SystemTime::now())
-    }
-
-    fn draw() -> [u8; 16] {
-        *uuid::Uuid::new_v4().as_bytes()
-    }
 }
 
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads clocks and draws random numbers")]
 impl Clock for SystemClock {
     fn now(&self) -> Instants {
-        self.read()
+        Instants::new(self.origin.elapsed(), SystemTime::now())
     }
 
     fn sleep(&self, duration: Duration) -> Sleep {
@@ -103,6 +65,6 @@ impl Clock for SystemClock {
     }
 
     fn random(&self) -> [u8; 16] {
-        Self::draw()
+        *uuid::Uuid::new_v4().as_bytes()
     }
 }

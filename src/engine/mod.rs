@@ -22,7 +22,7 @@ pub(crate) mod wall_clock;
 
 use aws_sdk_dynamodb::config::Builder;
 use budget::Budget;
-use clock::SharedClock;
+use clock::Clock;
 use connections::Connections;
 use deadline::{Deadline, LeasePolicy};
 use lambda_lock_protocol::{ClockBounds, Invalid, LockKey, SavedLock, Settings};
@@ -54,7 +54,7 @@ pub(crate) struct Engine {
     /// Whether the events of [`report`] are at INFO, and not at DEBUG.
     pub(crate) operations_at_info: bool,
     pub(crate) request_timeout: Duration,
-    pub(crate) clock: SharedClock,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) wall_clock: Arc<WallClockCheck>,
     pub(crate) key_prefix: KeyPrefix,
     /// The places of semaphores that this process gave back.

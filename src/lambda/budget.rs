@@ -50,7 +50,7 @@ fn invocation(context: &Context) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::clock::SharedClock;
+    use crate::engine::clock;
     use lambda_runtime::Config;
     use std::sync::Arc;
 
@@ -63,7 +63,7 @@ mod tests {
     }
 
     fn in_seconds(seconds: u64) -> u64 {
-        let now = SharedClock::system().now().wall;
+        let now = clock::system().now().wall;
         (now + Duration::from_secs(seconds)).as_millis() as u64
     }
 

@@ -35,8 +35,8 @@ pub struct Acquire<'a> {
     reclaimed: Option<SavedLock>,
 }
 
-/// A reclaim of a saved lock before it is awaited. Await it to get a [`Lock`]. The owner and the workflow stay those of the grant
-/// that is reclaimed. See [`LockClient::reclaim`](crate::LockClient::reclaim) for errors, requests and cancel safety.
+/// A reclaim of a saved lock before it is awaited. Await it to get a [`Lock`]. The owner, the workflow and the [additional
+/// attributes](Acquire::attribute) stay those of the grant that is reclaimed. See [`LockClient::reclaim`](crate::LockClient::reclaim) for errors, requests and cancel safety.
 #[must_use = "a reclaim does nothing until it is awaited"]
 #[derive(Debug)]
 pub struct Reclaim<'a>(Acquire<'a>);
@@ -71,16 +71,10 @@ impl<'a> Acquire<'a> {
         self
     }
 
-    /// Stores a payload in the lock's row. The next holder gets it, and peek shows it. Default: the row keeps what the
-    /// last holder left, see [`Lock::data`].
-    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.data = DataChange::Set(data.into());
-        self
-    }
-
-    /// Removes the payload that the last holder left.
-    pub fn remove_data(mut self) -> Self {
-        self.data = DataChange::Remove;
+    /// Stores a payload in the lock's row, or removes the one that the last holder left: [`DataChange::Remove`]. The next holder gets
+    /// it, and peek shows it. Default: the row keeps what the last holder left, see [`Lock::data`].
+    pub fn data(mut self, data: impl Into<DataChange>) -> Self {
+        self.data = data.into();
         self
     }
 
@@ -91,7 +85,7 @@ impl<'a> Acquire<'a> {
     ///
     /// The attributes belong to this grant. Renewals and the release keep them. The next grant removes them and writes
     /// its own, unless it is told to [keep](Acquire::keep_attributes) them. A [reclaim](crate::LockClient::reclaim)
-    /// that gives none keeps them.
+    /// keeps them.
     ///
     /// ```no_run
     /// # async fn example(locks: &lambda_lock::LockClient, budget: &lambda_lock::Budget) -> Result<(), lambda_lock::Error> {
@@ -134,7 +128,7 @@ impl<'a> Acquire<'a> {
             )));
         }
         // A reclaim continues an earlier grant, as with its owner and its workflow.
-        let keeps = self.keep_attributes || self.reclaimed.is_some() && given.is_empty();
+        let keeps = self.keep_attributes || self.reclaimed.is_some();
         Ok(if keeps { AttributesChange::Keep } else { AttributesChange::Replace(given.into_iter().collect()) })
     }
 
@@ -393,25 +387,9 @@ impl<'a> Reclaim<'a> {
         Self(self.0.lease(lease))
     }
 
-    /// Stores a payload in the lock's row, as [`Acquire::data`] does.
-    pub fn data(self, data: impl Into<Vec<u8>>) -> Self {
+    /// Stores a payload in the lock's row, or removes it, as [`Acquire::data`] does.
+    pub fn data(self, data: impl Into<DataChange>) -> Self {
         Self(self.0.data(data))
-    }
-
-    /// Removes the payload that the last holder left.
-    pub fn remove_data(self) -> Self {
-        Self(self.0.remove_data())
-    }
-
-    /// Adds an additional attribute to the lock's row, as [`Acquire::attribute`] does. Default: the row keeps those of the grant that
-    /// is reclaimed.
-    pub fn attribute(self, name: impl Into<String>, value: impl Into<Attribute>) -> Self {
-        Self(self.0.attribute(name, value))
-    }
-
-    /// Adds additional attributes, see [`attribute`](Reclaim::attribute).
-    pub fn attributes<N: Into<String>, V: Into<Attribute>>(self, attributes: impl IntoIterator<Item = (N, V)>) -> Self {
-        Self(self.0.attributes(attributes))
     }
 }
 

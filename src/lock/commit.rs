@@ -62,15 +62,9 @@ impl<'a> Commit<'a> {
     }
 
     /// Replaces the payload in the lock's row in the same transaction, for example by the progress that the writes
-    /// make, or by what the next holder needs. Default: the row keeps its payload.
-    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.data = DataChange::Set(data.into());
-        self
-    }
-
-    /// Removes the payload from the lock's row in the same transaction.
-    pub fn remove_data(mut self) -> Self {
-        self.data = DataChange::Remove;
+    /// make, or by what the next holder needs. Or removes it: [`DataChange::Remove`]. Default: the row keeps its payload.
+    pub fn data(mut self, data: impl Into<DataChange>) -> Self {
+        self.data = data.into();
         self
     }
 }

@@ -27,18 +27,15 @@ pub struct Lock {
     pub(super) place: Option<Place>,
 }
 
-/// Which of several places a lock is.
+/// Which place of a semaphore a lock is.
 pub(super) struct Place {
     pub(super) number: usize,
-    /// `None` where the places have names of their own.
-    pub(super) semaphore: Option<LockKey>,
+    pub(super) semaphore: LockKey,
 }
 
 impl Place {
     pub(super) fn given_back(&self, engine: &Engine) {
-        if let Some(name) = &self.semaphore {
-            engine.given_back.push(name, self.number);
-        }
+        engine.given_back.push(&self.semaphore, self.number);
     }
 }
 
@@ -101,9 +98,7 @@ impl Lock {
     }
 
     /// The number of the place, from 0, if this is a place of a [semaphore](crate::LockClient::semaphore). It can serve as the
-    /// number of a worker or of a connection. Of [`acquire_one_of`](crate::LockClient::acquire_one_of) it is the position of the
-    /// key. `None` of any other lock, and
-    /// after [`resume`](crate::LockClient::resume) and [`reclaim`](crate::LockClient::reclaim): its [key](Lock::key) ends with the
+    /// number of a worker or of a connection. `None` of any other lock, and after [`resume`](crate::LockClient::resume) and [`reclaim`](crate::LockClient::reclaim): its [key](Lock::key) ends with the
     /// number too.
     ///
     /// A resource that refuses late writes keeps one fencing token **for each place**: the tokens of different places have

@@ -5,7 +5,7 @@ use super::validity::{SharedValidity, Standing};
 use super::watch::LockWatch;
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::clock::SharedClock;
+use crate::engine::clock::Clock;
 use crate::engine::error::Error;
 use lambda_lock_protocol::{Holding, Instants, LockKey, SavedLock};
 use std::iter;
@@ -134,13 +134,13 @@ impl HeldLocks {
 
 impl Hold {
     /// A lock that was granted, or resumed.
-    pub(crate) fn granted(clock: &SharedClock, holding: Holding, data: Option<Vec<u8>>) -> Self {
+    pub(crate) fn granted(clock: &Arc<dyn Clock>, holding: Holding, data: Option<Vec<u8>>) -> Self {
         let validity = SharedValidity::new(clock.clone(), Standing::Valid(holding.validity));
         Self { holding, validity, last_renewal: None, data }
     }
 
     /// A lock that no guard holds, for its release.
-    pub(super) fn of_nobody(clock: &SharedClock, holding: Holding) -> Self {
+    pub(super) fn of_nobody(clock: &Arc<dyn Clock>, holding: Holding) -> Self {
         let validity = SharedValidity::new(clock.clone(), Standing::Over);
         Self { holding, validity, last_renewal: None, data: None }
     }
@@ -175,7 +175,7 @@ impl Hold {
     }
 
     /// Passes on that a call has found that the lease is over, although the outcome of the call itself is another one.
-    pub(super) fn passes_on_its_end(&self, clock: &SharedClock) {
+    pub(super) fn passes_on_its_end(&self, clock: &Arc<dyn Clock>) {
         if self.holding.validity.remaining(clock.now()).is_zero() {
             self.validity.set(Standing::Expired);
         }

@@ -1,11 +1,9 @@
-//! Places: one of several, each of which is a lock.
+//! Places of a semaphore, each of which is a lock.
 
 use super::acquire::Acquire;
 use super::awaited::awaited;
 use super::guard::{Lock, Place};
 use super::peek::PeekedLock;
-use super::release::{ReleaseOutcome, ReleaseWorkflow};
-use super::set::acquire::check_distinct;
 use super::terms::{Tried, reported};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
@@ -13,18 +11,13 @@ use crate::engine::error::{Detail, Error, ErrorKind, Refusal, frozen};
 use crate::engine::operation::{Ended, operation_span};
 use crate::engine::port::EnginePort;
 use lambda_lock_protocol::{
-    self as protocol, AcquiredPlace, Attribute, FailedAcquire, Invalid, LockKey, MAX_LEASE, Named, Observation,
+    self as protocol, AcquiredPlace, Attribute, DataChange, FailedAcquire, Invalid, LockKey, Named, Observation,
     Operation, Places, WantedPlace,
 };
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::field::Empty;
-
-/// The owner of a closed place.
-const CLOSED: &str = "closed";
-/// The workflow of a closed place, by which it is opened again.
-const CLOSING: &str = "lambda-lock/closed";
 
 /// At most N callers at once. See [`LockClient::semaphore`](crate::LockClient::semaphore).
 #[derive(Clone, Debug)]
@@ -60,7 +53,7 @@ impl<'a> Semaphore<'a> {
     /// # Cancel safety
     /// If the future is dropped, a place may have been acquired. It is then free when its lease ends.
     pub fn acquire(&self) -> AcquirePlace<'a> {
-        AcquirePlace::new(self.engine, self.places(), Some(self.name.clone()))
+        AcquirePlace::new(self.engine, self.places(), self.name.clone())
     }
 
     /// Reads all places. `None` where there is no row, because nobody ever held the place.
@@ -74,8 +67,8 @@ impl<'a> Semaphore<'a> {
     /// # Cancel safety
     /// It is cancel safe, because it changes nothing.
     pub async fn peek(&self) -> Result<Vec<Option<PeekedLock>>, Error> {
-        self.check()?;
         let places = self.places();
+        check_places(self.engine, &self.name, &places)?;
         let keys: Vec<LockKey> = (0..places.count()).map(|place| places.key(place)).collect();
         let span = operation_span!("lock_peek_all", name = %self.name);
         let call = async |port: &mut EnginePort<'_>| protocol::peek_all(port, &self.engine.settings, &keys).await;
@@ -83,90 +76,38 @@ impl<'a> Semaphore<'a> {
         Ok(records.into_iter().map(|record| record.map(PeekedLock::from)).collect())
     }
 
-    /// Closes a place, so that callers that still know the old number of places do not get it. Waits while the place is
-    /// held. Close places from the last one down.
-    ///
-    /// A closed place is held by the owner `closed` for 366 days. Close it again before that, or give all callers the
-    /// smaller number until then.
-    ///
-    /// # Errors
-    /// Returns the errors of [`acquire`](crate::LockClient::acquire), and `InvalidRequest` for a place that there is not.
-    ///
-    /// # Requests, IAM actions and cancel safety
-    /// They are those of [`acquire`](crate::LockClient::acquire).
-    pub async fn close(&self, place: u32, budget: &Budget) -> Result<(), Error> {
-        let key = self.key_of(place)?;
-        let request = Acquire::new(self.engine, key).owner(CLOSED).workflow(CLOSING).reclaim_own();
-        // It is kept closed by its row alone.
-        let _ = request.lease(MAX_LEASE).within(&budget.clone()).await?.save();
-        Ok(())
-    }
-
-    /// Opens a closed place again. Returns whether it is open: `AlreadyGone` where it was not closed.
-    ///
-    /// # Errors
-    /// Returns the errors of [`release_workflow`](crate::LockClient::release_workflow), and `InvalidRequest` for a place
-    /// that there is not.
-    ///
-    /// # Requests, IAM actions and cancel safety
-    /// They are those of [`release_workflow`](crate::LockClient::release_workflow).
-    pub async fn reopen(&self, place: u32) -> Result<ReleaseOutcome, Error> {
-        ReleaseWorkflow::of_workflow(self.engine, self.key_of(place)?, CLOSING.to_owned()).await
-    }
-
     fn places(&self) -> Places {
         Places::Numbered { name: self.name.clone(), count: self.places }
     }
-
-    fn check(&self) -> Result<(), Error> {
-        check_places(self.engine, &self.places(), Some(&self.name))
-    }
-
-    fn key_of(&self, place: u32) -> Result<LockKey, Error> {
-        self.check()?;
-        if place >= self.places {
-            return Err(Invalid::new(format!(
-                "the semaphore {} has the places 0 to {}, and no place {place}: give one of them",
-                Named(&self.name),
-                self.places - 1
-            ))
-            .into());
-        }
-        Ok(self.places().key(place as usize))
-    }
 }
 
-fn check_places(engine: &Engine, places: &Places, name: Option<&LockKey>) -> Result<(), Error> {
+fn check_places(engine: &Engine, name: &LockKey, places: &Places) -> Result<(), Error> {
     let (count, most) = (places.count(), Semaphore::MAX_PLACES as usize);
     if count == 0 || count > most {
-        let what = name.map_or("one of several locks".to_owned(), |name| format!("the semaphore {}", Named(name)));
         return Err(Invalid::new(format!(
-            "{what} needs 1 to {most} places, but {count} were given: give a number in between"
+            "the semaphore {} needs 1 to {most} places, but {count} were given: give a number in between",
+            Named(name)
         ))
         .into());
     }
-    match places {
-        // The last one has the longest key.
-        Places::Numbered { .. } => Ok(engine.check_lock_key(&places.key(count - 1))?),
-        Places::Named(keys) => check_distinct(engine, keys),
-    }
+    // The last one has the longest key.
+    Ok(engine.check_lock_key(&places.key(count - 1))?)
 }
 
 /// An acquire of a place before it is awaited. Await it to wait for a place and get a [`Lock`] that knows its
-/// [number](Lock::place), or [try once](AcquirePlace::try_once). See [`Semaphore::acquire`] and
-/// [`LockClient::acquire_one_of`](crate::LockClient::acquire_one_of) for errors, requests and cancel safety.
+/// [number](Lock::place), or [try once](AcquirePlace::try_once). See [`Semaphore::acquire`] for errors, requests and cancel safety.
 #[must_use = "an acquire does nothing until it is awaited"]
 pub struct AcquirePlace<'a> {
     engine: &'a Arc<Engine>,
     places: Places,
-    /// Of a semaphore.
-    name: Option<LockKey>,
+    /// Of the semaphore.
+    name: LockKey,
     observations: Vec<(LockKey, Observation)>,
     request: Acquire<'a>,
 }
 
 impl<'a> AcquirePlace<'a> {
-    pub(crate) fn new(engine: &'a Arc<Engine>, places: Places, name: Option<LockKey>) -> Self {
+    pub(crate) fn new(engine: &'a Arc<Engine>, places: Places, name: LockKey) -> Self {
         let request = Acquire::new(engine, places.key(0));
         Self { engine, places, name, observations: Vec::new(), request }
     }
@@ -184,7 +125,7 @@ impl<'a> AcquirePlace<'a> {
     }
 
     /// Stores a payload in the row of the place, as [`data`](crate::Acquire::data) does for a lock.
-    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+    pub fn data(mut self, data: impl Into<DataChange>) -> Self {
         self.request = self.request.data(data);
         self
     }
@@ -206,7 +147,7 @@ impl<'a> AcquirePlace<'a> {
     fn wanted(&self) -> WantedPlace {
         let place_of = |key: &LockKey| (0..self.places.count()).find(|place| self.places.key(*place) == *key);
         WantedPlace {
-            first: self.name.as_ref().and_then(|name| self.engine.given_back.pop(name)),
+            first: self.engine.given_back.pop(&self.name),
             observations: self
                 .observations
                 .iter()
@@ -234,13 +175,13 @@ impl<'a> AcquirePlace<'a> {
         let (name, places) = (self.name.clone(), self.places.count());
         match self.acquire(true).await? {
             Tried::Granted(lock) => Ok(lock),
-            Tried::Refused(refusals) => Err(full(name.as_ref(), places, refusals)),
+            Tried::Refused(refusals) => Err(full(&name, places, refusals)),
         }
     }
 
     async fn acquire(mut self, waits: bool) -> Result<Tried<Lock, Vec<Refusal>>, Error> {
-        check_places(self.engine, &self.places, self.name.as_ref())?;
-        let of = self.name.clone().unwrap_or_else(|| self.places.key(0));
+        check_places(self.engine, &self.name, &self.places)?;
+        let of = self.name.clone();
         let (options, deadline) = self.request.prepared(waits)?;
         let span = operation_span!(
             "lock_acquire_one_of", name = %of, places = self.places.count(), owner = options.owner, token = Empty
@@ -302,19 +243,17 @@ impl fmt::Debug for AcquirePlace<'_> {
     }
 }
 
-/// Of a call that needs one of several places, and found none that it can have.
-fn full(name: Option<&LockKey>, places: usize, refusals: Vec<Refusal>) -> Error {
+/// Of a call that needs a place, and found none that it can have.
+fn full(name: &LockKey, places: usize, refusals: Vec<Refusal>) -> Error {
     // When a frozen one can be had, nobody knows.
     let soonest = |(_, one): &(usize, &Refusal)| (one.freeze_reason.is_some(), one.retry_after);
     let first = refusals.iter().enumerate().min_by_key(soonest).map_or(0, |(index, _)| index);
     let held = refusals.len();
-    let what = match (name.map(Named), held == places) {
-        (Some(name), true) => format!("the semaphore {name} is full: all of its {places} places are held"),
-        (Some(name), false) => format!(
-            "the semaphore {name} is full: {held} of its {places} places are held, and the others cannot be used"
-        ),
-        (None, true) => format!("all {places} locks are held"),
-        (None, false) => format!("{held} of {places} locks are held, and the others cannot be used"),
+    let name = Named(name);
+    let what = if held == places {
+        format!("the semaphore {name} is full: all of its {places} places are held")
+    } else {
+        format!("the semaphore {name} is full: {held} of its {places} places are held, and the others cannot be used")
     };
     let when = match refusals.get(first) {
         Some(Refusal { freeze_reason: Some(reason), .. }) => format!(", and the first one is {}", frozen(reason)),

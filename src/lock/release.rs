@@ -180,16 +180,10 @@ impl Release {
         self
     }
 
-    /// Leaves a payload in the row for the next holder. Default: the row keeps its payload. If the payload does not fit
-    /// into a row, the lock is released without it, and the release returns the error `InvalidRequest`.
-    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.options.data = DataChange::Set(data.into());
-        self
-    }
-
-    /// Removes the payload from the row.
-    pub fn remove_data(mut self) -> Self {
-        self.options.data = DataChange::Remove;
+    /// Leaves a payload in the row for the next holder, or removes it: [`DataChange::Remove`]. Default: the row keeps its payload. If
+    /// the payload does not fit into a row, the lock is released without it, and the release returns the error `InvalidRequest`.
+    pub fn data(mut self, data: impl Into<DataChange>) -> Self {
+        self.options.data = data.into();
         self
     }
 
@@ -303,14 +297,9 @@ impl ReleaseWorkflow {
         Self(self.0.within(budget))
     }
 
-    /// Leaves a payload in the row for the next holder, as [`Release::data`] does.
-    pub fn data(self, data: impl Into<Vec<u8>>) -> Self {
+    /// Leaves a payload in the row for the next holder, or removes it, as [`Release::data`] does.
+    pub fn data(self, data: impl Into<DataChange>) -> Self {
         Self(self.0.data(data))
-    }
-
-    /// Removes the payload from the row.
-    pub fn remove_data(self) -> Self {
-        Self(self.0.remove_data())
     }
 
     /// Releases the lock, and tells whom to wake, as [`Release::with_sleeper`] does.

@@ -223,15 +223,10 @@ impl Renew<'_> {
         self
     }
 
-    /// Replaces the payload in the lock's row, for example by the progress so far.
-    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.data = DataChange::Set(data.into());
-        self
-    }
-
-    /// Removes the payload from the lock's row.
-    pub fn remove_data(mut self) -> Self {
-        self.data = DataChange::Remove;
+    /// Replaces the payload in the lock's row, for example by the progress so far, or removes it: [`DataChange::Remove`]. Default: the
+    /// row keeps its payload.
+    pub fn data(mut self, data: impl Into<DataChange>) -> Self {
+        self.data = data.into();
         self
     }
 }

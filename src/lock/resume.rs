@@ -41,9 +41,9 @@ impl<'a> Resume<'a> {
         self
     }
 
-    /// Replaces the payload in the lock's row. Default: the row keeps its payload.
-    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.data = DataChange::Set(data.into());
+    /// Replaces the payload in the lock's row, or removes it: [`DataChange::Remove`]. Default: the row keeps its payload.
+    pub fn data(mut self, data: impl Into<DataChange>) -> Self {
+        self.data = data.into();
         self
     }
 

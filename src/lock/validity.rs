@@ -4,7 +4,7 @@
 //! is therefore shared. The code that polls the work checks it against both clocks before each poll. A process that
 //! resumes after a freeze therefore does not continue its work beside the next holder.
 
-use crate::engine::clock::SharedClock;
+use crate::engine::clock::Clock;
 use lambda_lock_protocol::{Instants, LeaseValidity};
 use std::future::poll_fn;
 use std::pin::pin;
@@ -19,7 +19,7 @@ pub(crate) struct SharedValidity(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    clock: SharedClock,
+    clock: Arc<dyn Clock>,
     standing: Mutex<Standing>,
     changed: Notify,
 }
@@ -38,11 +38,11 @@ pub(crate) enum Standing {
 }
 
 impl SharedValidity {
-    pub(crate) fn new(clock: SharedClock, standing: Standing) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, standing: Standing) -> Self {
         Self(Arc::new(Inner { clock, standing: Mutex::new(standing), changed: Notify::new() }))
     }
 
-    pub(super) fn clock(&self) -> &SharedClock {
+    pub(super) fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.clock
     }
 

@@ -2,11 +2,12 @@
 //! have the guard.
 
 use super::validity::{SharedValidity, Standing};
-use crate::engine::clock::SharedClock;
+use crate::engine::clock::Clock;
 use futures_util::future::select_all;
 use std::future::poll_fn;
 use std::iter;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ impl LockWatch {
         Self { first, others }
     }
 
-    pub(super) fn clock(&self) -> &SharedClock {
+    pub(super) fn clock(&self) -> &Arc<dyn Clock> {
         self.first.clock()
     }
 

@@ -3,24 +3,24 @@
 use super::errors;
 use crate::engine::error::Error;
 use crate::engine::report;
-use crate::lock::commit::{self, Commit};
+use crate::lock::commit;
 use crate::lock::guard::Lock;
 use crate::lock::release::ReleaseOutcome;
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock_protocol::{Invalid, OnceRecord, StoredOutcome, from_epoch_millis};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::time::{Duration, SystemTime};
+use std::ops::{Deref, DerefMut};
+use std::time::SystemTime;
 
 /// In characters.
 const MAX_REASON: usize = 500;
 
 /// The one attempt that does the idempotent work now.
 ///
-/// It holds a [`Lock`]. Between the steps of the work, it can do what a lock can: checkpoints, commits and fences. The
-/// most common operations have methods here. The rest is reached through [`lock`](Attempt::lock) and
-/// [`lock_mut`](Attempt::lock_mut). An attempt ends when it stores an outcome, or when it releases the work for another
-/// attempt.
+/// It holds a [`Lock`], and between the steps of the work it can do what that lock can: checkpoints, commits and fences. Its
+/// [fencing token](Lock::fencing_token) is larger than that of every earlier attempt. It is not an idempotency key, because each
+/// attempt has a different token. An attempt ends when it stores an outcome, or when it releases the work for another attempt.
 #[derive(Debug)]
 #[must_use = "an attempt that is dropped keeps others waiting until its lease ends: complete it, fail it, or give it back"]
 pub struct Attempt {
@@ -46,39 +46,6 @@ impl Attempt {
     /// When the work was first requested, by the wall clock of the caller that requested it.
     pub fn first_seen_at(&self) -> Option<SystemTime> {
         self.first_seen
-    }
-
-    /// The lock that the attempt holds.
-    pub fn lock(&self) -> &Lock {
-        &self.lock
-    }
-
-    /// The lock that the attempt holds, to renew it or to keep it alive.
-    pub fn lock_mut(&mut self) -> &mut Lock {
-        &mut self.lock
-    }
-
-    /// Returns the [`Lock::fencing_token`] of this attempt. It is larger than that of every earlier attempt. It is not
-    /// an idempotency key, because each attempt has a different token.
-    pub fn fencing_token(&self) -> u64 {
-        self.lock.fencing_token()
-    }
-
-    /// Returns the rest of the lease, as [`Lock::remaining`] does.
-    pub fn remaining(&self) -> Duration {
-        self.lock.remaining()
-    }
-
-    /// Renews the lease between two steps of the work, as [`Lock::checkpoint`] does. Errors, requests and cancel safety
-    /// are the same.
-    pub async fn checkpoint(&mut self) -> Result<(), Error> {
-        self.lock.checkpoint().await
-    }
-
-    /// Applies the writes of a step in one transaction, as [`Lock::commit`] does, if no other attempt has taken over.
-    /// Errors, requests and cancel safety are the same.
-    pub fn commit(&mut self, writes: impl IntoIterator<Item = TransactWriteItem>) -> Commit<'_> {
-        self.lock.commit(writes)
     }
 
     /// Stores the result, which later calls return. This call ends the attempt.
@@ -221,6 +188,20 @@ impl Attempt {
         if let Err(error) = commit::settle(self.lock, Ok(StoredOutcome::Failed(failure)), Vec::new()).await {
             tracing::warn!(%key, %error, "the failure of an idempotent work was not stored; it may be tried again");
         }
+    }
+}
+
+impl Deref for Attempt {
+    type Target = Lock;
+
+    fn deref(&self) -> &Lock {
+        &self.lock
+    }
+}
+
+impl DerefMut for Attempt {
+    fn deref_mut(&mut self) -> &mut Lock {
+        &mut self.lock
     }
 }
 

@@ -255,7 +255,7 @@ impl<'a> Once<'a> {
             Started::Attempt(attempt) => attempt,
             Started::Replayed(result) => return Ok(Outcome::Replayed(result)),
         };
-        let watch = attempt.lock().held.watch();
+        let watch = attempt.held.watch();
         match watch.run(work(&mut attempt)).await {
             Some(Ok((result, writes))) => Ok(Outcome::Done(attempt.complete_as_read(result, writes).await?)),
             Some(Err(error)) => {

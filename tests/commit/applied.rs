@@ -1,7 +1,7 @@
 //! A commit applies its writes and renews the lock.
 
 use crate::{LEASE, applied, counted, created, lock_within, table};
-use lambda_lock::{CommitOutcome, ErrorKind};
+use lambda_lock::{CommitOutcome, DataChange, ErrorKind};
 use lambda_lock_testkit::{Fault, ROUND_TRIP, acquired, case, secs};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -129,7 +129,7 @@ async fn a_commit_carries_progress_in_the_same_transaction() {
     lock.commit([created("o-1")]).data("step 2").await.unwrap_err();
     assert_eq!(table.attribute("k", "data").unwrap(), "c3RlcCAx", "all of it or nothing");
 
-    lock.commit([]).remove_data().await.unwrap();
+    lock.commit([]).data(DataChange::Remove).await.unwrap();
     assert_eq!(table.attribute("k", "data"), None);
 
     lock.commit_and_release([]).data("for the next").await.unwrap();

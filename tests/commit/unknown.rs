@@ -2,8 +2,9 @@
 //! twice.
 
 use crate::{LEASE, applied, counted, lock_within, table};
-use lambda_lock::{Clock, CommitOutcome, ErrorKind, Instants, SavedLock, SharedClock, Sleep};
+use lambda_lock::{Clock, CommitOutcome, ErrorKind, Instants, SavedLock, Sleep};
 use lambda_lock_testkit::{Fault, ManualClock, Process, Sent, acquired, case, millis, secs};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -225,7 +226,7 @@ async fn a_commit_is_not_taken_for_the_renewal_of_a_copy_whose_clock_is_behind_t
         ahead.clock.jump_wall(500);
         let locks = |process: &Process, first| {
             let (clock, byte) = (process.clock.clone(), AtomicU8::new(first));
-            let clock = SharedClock::new(OneByte { clock, index, byte });
+            let clock = Arc::new(OneByte { clock, index, byte });
             process.builder().owner("me").clock(clock).build().unwrap()
         };
         let lock = acquired(&ahead.locks("me"), LEASE).await;

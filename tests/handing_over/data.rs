@@ -1,7 +1,7 @@
 //! The holder's payload, from one grant to the next.
 
 use crate::LEASE;
-use lambda_lock::{ErrorKind, ReleaseOutcome};
+use lambda_lock::{DataChange, ErrorKind, ReleaseOutcome};
 use lambda_lock_testkit::{Table, acquired, granted, secs};
 use serde_json::json;
 use tokio::time::sleep;
@@ -32,16 +32,16 @@ async fn data_is_kept_replaced_and_removed_by_acquire_renewal_and_release() {
     let mut lock = granted(acquire().try_once()).await;
     assert_eq!(lock.data(), Some(&b"three"[..]));
 
-    lock.renew().remove_data().await.unwrap();
+    lock.renew().data(DataChange::Remove).await.unwrap();
     lock.release().await.unwrap();
     let lock = granted(acquire().data("four").try_once()).await;
-    lock.release().remove_data().await.unwrap();
+    lock.release().data(DataChange::Remove).await.unwrap();
 
     let lock = granted(acquire().try_once()).await;
     assert_eq!(lock.data(), None);
 
     lock.release().data("five").await.unwrap();
-    let lock = granted(acquire().remove_data().try_once()).await;
+    let lock = granted(acquire().data(DataChange::Remove).try_once()).await;
     assert_eq!(lock.data(), None);
     lock.release().await.unwrap();
 }

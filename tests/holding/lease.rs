@@ -2,8 +2,9 @@
 
 use crate::{BELIEVED, LEASE};
 use lambda_lock::Instants;
-use lambda_lock::{Clock, ErrorKind, SharedClock, Sleep};
+use lambda_lock::{Clock, ErrorKind, Sleep};
 use lambda_lock_testkit::{Fault, ManualClock, ROUND_TRIP, Table, acquired, granted, millis, secs};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -129,7 +130,7 @@ async fn a_pause_between_reading_the_clocks_and_the_request_shortens_what_is_lef
     let process = table.process();
     process.set_date_offset(None);
     let clock = PausedBetweenReadings { clock: process.clock.clone(), readings: AtomicU32::new(0) };
-    let locks = process.builder().clock(SharedClock::new(clock)).build().unwrap();
+    let locks = process.builder().clock(Arc::new(clock)).build().unwrap();
     let before = process.clock.wall_millis();
 
     let lock = acquired(&locks, LEASE).await;

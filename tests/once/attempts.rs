@@ -131,9 +131,9 @@ async fn checkpoints_commits_and_fences_work_between_the_steps_of_an_attempt() {
     let mut first = attempt(once(&locks)).await;
     sleep(secs(15)).await;
     first.checkpoint().await.unwrap();
-    first.lock().ensure_remaining(secs(19)).unwrap();
+    first.ensure_remaining(secs(19)).unwrap();
     first.commit([counted("step")]).data("step 1").await.unwrap();
-    let fence = first.lock().condition_check().unwrap();
+    let fence = first.condition_check().unwrap();
     process
         .dynamodb()
         .transact_write_items()
@@ -142,7 +142,7 @@ async fn checkpoints_commits_and_fences_work_between_the_steps_of_an_attempt() {
         .send()
         .await
         .unwrap();
-    let fence = first.lock().condition_check().unwrap();
+    let fence = first.condition_check().unwrap();
 
     first.complete(&1).await.unwrap();
 
@@ -155,11 +155,11 @@ async fn checkpoints_commits_and_fences_work_between_the_steps_of_an_attempt() {
 async fn the_next_attempt_gets_the_progress_of_a_crashed_one() {
     let table = Table::new();
     let mut crashed = attempt(once(&table.process().locks("crashed"))).await;
-    crashed.lock_mut().renew().data("step 1 of 2").await.unwrap();
+    crashed.renew().data("step 1 of 2").await.unwrap();
 
     let next = next_attempt(&table).await;
 
-    assert_eq!(next.lock().data(), Some(b"step 1 of 2".as_slice()));
+    assert_eq!(next.data(), Some(b"step 1 of 2".as_slice()));
 
     next.complete(&1).await.unwrap();
     drop(crashed);

@@ -26,7 +26,7 @@ async fn the_record_follows_its_wire_format() {
     sleep(secs(10) - ROUND_TRIP).await;
     let mut first = first;
 
-    first.lock_mut().renew().data("half way").await.unwrap();
+    first.renew().data("half way").await.unwrap();
     assert_eq!(table.attribute(ROW, "keptUntilAt").unwrap(), (now + 31_000 + 3_600_000).to_string());
     assert_eq!(table.attribute(ROW, "expiresAt").unwrap(), (EPOCH_SECONDS + 31 + 3600).to_string());
 
@@ -54,7 +54,7 @@ async fn a_client_s_prefix_comes_before_the_namespace_and_clients_with_different
     attempt(once(&blue)).await.complete(&1).await.unwrap();
     let theirs = attempt(once(&red)).await;
 
-    assert_eq!(theirs.lock().key(), &"red/once/order-42".into());
+    assert_eq!(theirs.key(), &"red/once/order-42".into());
     theirs.give_back().await.unwrap();
     attempt(once(&locks)).await.complete(&2).await.unwrap();
     assert_eq!((replayed(once(&blue)).await, replayed(once(&locks)).await), (json!(1), json!(2)));
@@ -120,7 +120,7 @@ async fn an_open_record_whose_time_is_over_is_forgotten_too_but_not_while_it_is_
     let locks = table.process().locks("me");
     let short = || once(&locks).payload(&ORDER).keep_for(secs(1));
     let mut first = attempt(short()).await;
-    first.lock_mut().renew().data("progress").await.unwrap();
+    first.renew().data("progress").await.unwrap();
 
     // A caller that keeps records for less time than the lease still cannot disturb a living
     // holder.
@@ -131,7 +131,7 @@ async fn an_open_record_whose_time_is_over_is_forgotten_too_but_not_while_it_is_
     sleep(secs(30)).await;
 
     let anew = attempt(once(&locks).payload(&json!("another payload"))).await;
-    assert_eq!((anew.number(), anew.lock().data()), (1, None));
+    assert_eq!((anew.number(), anew.data()), (1, None));
 
     anew.give_back().await.unwrap();
 }
@@ -150,9 +150,9 @@ async fn a_plain_lock_and_an_idempotent_work_never_take_each_others_rows() {
     }
 
     let open = attempt(once(&locks)).await;
-    assert!(locks.resume(open.lock().to_saved()).await.is_err());
-    assert!(locks.release(open.lock().to_saved()).await.is_err());
-    assert!(locks.reclaim(open.lock().to_saved()).lease(LEASE).await.is_err());
+    assert!(locks.resume(open.to_saved()).await.is_err());
+    assert!(locks.release(open.to_saved()).await.is_err());
+    assert!(locks.reclaim(open.to_saved()).lease(LEASE).await.is_err());
 
     // A lock with the same name has another row, and can be held at the same time as the work.
     let lock = granted(locks.acquire("order-42").lease(LEASE).try_once()).await;

@@ -2,9 +2,10 @@
 
 use crate::LEASE;
 use lambda_lock::once::Started;
-use lambda_lock::{Budget, Clock, ErrorKind, Instants, SharedClock, Sleep};
+use lambda_lock::{Budget, Clock, ErrorKind, Instants, Sleep};
 use lambda_lock_testkit::{Fault, ManualClock, Table, granted, millis, secs};
 use serde_json::Value;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -48,12 +49,8 @@ async fn waited_with_a_pause_at(at: u32, kind: &str) -> Duration {
     let place = granted(holder.acquire("gateway/0").lease(secs(300)).try_once()).await;
     let process = table.process();
     process.set_date_offset(None);
-    let clock = SharedClock::new(JumpsAt {
-        clock: process.clock.clone(),
-        at,
-        readings: AtomicU32::new(0),
-        jumped: AtomicU64::new(0),
-    });
+    let clock =
+        Arc::new(JumpsAt { clock: process.clock.clone(), at, readings: AtomicU32::new(0), jumped: AtomicU64::new(0) });
     let locks = process.builder().owner("me").clock(clock.clone()).build().unwrap();
     let budget = Budget::lasting_on(clock.clone(), secs(10)).reserve(secs(5));
     let started = Instant::now();
@@ -106,14 +103,14 @@ async fn a_claim_after_a_record_that_was_deleted_does_not_wipe_the_next_one() {
     let second = two.locks("two");
     match second.once("w").lease(LEASE).keep_for(secs(60)).start::<Value>().await.unwrap() {
         Started::Attempt(mut attempt) => {
-            attempt.lock_mut().renew().data("half way").await.unwrap();
+            attempt.renew().data("half way").await.unwrap();
             attempt.give_back().await.unwrap();
         }
         Started::Replayed(_) => panic!("replayed"),
     }
     match first.await.unwrap().unwrap() {
         Started::Attempt(attempt) => {
-            let seen = (attempt.number(), attempt.lock().data().map(<[u8]>::to_vec));
+            let seen = (attempt.number(), attempt.data().map(<[u8]>::to_vec));
             attempt.give_back().await.unwrap();
             assert_eq!(seen, (2, Some(b"half way".to_vec())), "the second attempt is told that it is the first");
         }

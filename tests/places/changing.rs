@@ -1,7 +1,7 @@
-//! The number of places changes, places are closed, and all are read.
+//! The number of places changes, places are frozen, and all are read.
 
 use crate::{LEASE, granted};
-use lambda_lock::{ReleaseOutcome, Tried};
+use lambda_lock::Tried;
 use lambda_lock_testkit::{Table, secs};
 use std::collections::BTreeSet;
 use tokio::time::sleep;
@@ -30,45 +30,46 @@ async fn more_places_count_at_once_and_fewer_end_by_themselves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_place_is_nobodys_until_it_is_opened_again() {
+async fn a_frozen_place_is_nobodys_until_it_is_thawed() {
     let table = Table::new();
-    let process = table.process();
-    let locks = process.locks("me");
+    let locks = table.process().locks("me");
     let gateway = locks.semaphore("gateway", 2);
-    gateway.close(1, &process.budget(secs(9))).await.unwrap();
-    assert_eq!(table.attribute("gateway/1", "ownerName").unwrap(), "closed");
-    gateway.close(1, &process.budget(secs(9))).await.unwrap();
+    locks.operator().freeze("gateway/1", "one place from now on").await.unwrap();
     let lock = granted(gateway.acquire().lease(LEASE).try_once()).await;
     assert_eq!(lock.place().unwrap(), 0);
+    let tried = gateway.acquire().lease(LEASE).try_once().await.unwrap();
+    let full = tried.refused().unwrap();
+    let reasons: Vec<_> = full.iter().map(|refusal| refusal.freeze_reason.as_deref()).collect();
+    assert_eq!(reasons, [None, Some("one place from now on")]);
     sleep(secs(360 * 24 * 3600)).await;
-    let full = table.process().locks("late").semaphore("gateway", 2).acquire().lease(LEASE).try_once().await.unwrap();
-    let late = full.granted().unwrap();
+    let late = granted(table.process().locks("late").semaphore("gateway", 2).acquire().lease(LEASE).try_once()).await;
     assert_eq!(late.place().unwrap(), 0, "only the dead holder's place");
     late.release().await.unwrap();
     lock.save();
 
-    assert_eq!(gateway.reopen(1).await.unwrap(), ReleaseOutcome::Released);
-    assert_eq!(table.attribute("gateway/1", "isReleased").unwrap(), "1");
+    locks.operator().thaw("gateway/1").await.unwrap();
+
     let held = granted(gateway.acquire().lease(LEASE).try_once()).await;
     let other = granted(gateway.acquire().lease(LEASE).try_once()).await;
-    assert_eq!(gateway.reopen(1).await.unwrap(), ReleaseOutcome::AlreadyGone, "a caller's place is left alone");
     held.release().await.unwrap();
     other.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_waits_for_the_holder() {
+async fn the_holder_of_a_place_that_is_frozen_works_to_its_end_and_nobody_follows() {
     let table = Table::new();
-    let process = table.process();
-    let locks = process.locks("me");
+    let locks = table.process().locks("me");
     let gateway = locks.semaphore("gateway", 1);
-    let lock = granted(gateway.acquire().lease(LEASE).try_once()).await;
-    let busy = gateway.close(0, &process.budget(secs(2)).reserve(secs(0))).await.unwrap_err();
-    assert!(busy.is_held(), "{busy:?}");
-    let budget = process.budget(secs(9)).reserve(secs(0));
-    let (closed, released) = tokio::join!(gateway.close(0, &budget), lock.release());
-    released.unwrap();
-    closed.unwrap();
+    let mut lock = granted(gateway.acquire().lease(LEASE).try_once()).await;
+
+    locks.operator().freeze("gateway/0", "no place from now on").await.unwrap();
+
+    lock.checkpoint().await.unwrap();
+    lock.release().await.unwrap();
+    sleep(secs(3600)).await;
+    let tried = gateway.acquire().lease(LEASE).try_once().await.unwrap();
+    let full = tried.refused().unwrap();
+    assert_eq!(full[0].freeze_reason.as_deref(), Some("no place from now on"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -130,18 +130,18 @@ async fn a_retried_task_finds_its_own_place_and_takes_no_second_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_several_names() {
+async fn the_places_of_a_client_with_a_prefix_have_it() {
     let table = Table::new();
     let process = table.process();
     let locks = process.locks("me").prefixed("blue/").unwrap();
-    let one = granted(locks.acquire_one_of(["printer-a", "printer-b"]).lease(LEASE).try_once()).await;
-    let two = granted(locks.acquire_one_of(["printer-a", "printer-b"]).lease(LEASE).try_once()).await;
-    let names = BTreeSet::from([one.key().key().to_owned(), two.key().key().to_owned()]);
-    assert_eq!(names, BTreeSet::from(["blue/printer-a".to_owned(), "blue/printer-b".to_owned()]));
+    let one = granted(locks.semaphore("printer", 2).acquire().lease(LEASE).try_once()).await;
+    let two = granted(locks.semaphore("printer", 2).acquire().lease(LEASE).try_once()).await;
+    let keys = BTreeSet::from([one.key().key().to_owned(), two.key().key().to_owned()]);
+    assert_eq!(keys, BTreeSet::from(["blue/printer/0".to_owned(), "blue/printer/1".to_owned()]));
     assert_eq!(one.place().unwrap() + two.place().unwrap(), 1);
     two.release().await.unwrap();
     let budget = process.budget(secs(9));
-    let three = locks.acquire_one_of(["printer-a", "printer-b"]).within(&budget).await.unwrap();
+    let three = locks.semaphore("printer", 2).acquire().within(&budget).await.unwrap();
     three.release().await.unwrap();
     one.release().await.unwrap();
 }

@@ -5,8 +5,7 @@
 use lambda_lock::{
     Acquire, Attribute, Budget, Clock, Commit, CommitOutcome, Dialect, Error, ErrorKind, FailedWrite, Instants, Lock,
     LockClient, LockClientBuilder, LockKey, LockWatch, Observation, Reclaim, ReclaimAll, Refusal, Release, ReleaseAll,
-    ReleaseOutcome, ReleaseWorkflow, Renew, Resume, ResumeAll, SavedLock, SharedClock, Sleep, Tried,
-    operator::PeekedLock,
+    ReleaseOutcome, ReleaseWorkflow, Renew, Resume, ResumeAll, SavedLock, Sleep, Tried, operator::PeekedLock,
 };
 
 macro_rules! pinned {
@@ -66,7 +65,6 @@ pinned! {
     Resume<'static>: [Send Sync Unpin];
     ResumeAll<'static>: [Send Sync Unpin];
     SavedLock: [Send Sync Unpin];
-    SharedClock: [Send Sync Unpin];
     Sleep: [Send !Sync Unpin];
     Tried<Lock>: [Send Sync Unpin];
     dyn Clock: [Send Sync];

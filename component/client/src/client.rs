@@ -8,7 +8,7 @@ use crate::bindings::exports::lambda_lock::lock::types;
 use crate::convert::{epoch_millis, millis};
 use crate::error::invalid;
 use crate::lock::Lock;
-use crate::options::{acquiring, budget, one_of_several, outcome, reclaiming, releasing, several};
+use crate::options::{acquiring, budget, data_change, one_of_several, outcome, reclaiming, releasing, several};
 use crate::run::run;
 use crate::set::{LockSet, gone};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Region};
@@ -72,16 +72,7 @@ impl GuestClient for Client {
         if let Some(lease) = lease {
             resume = resume.lease(Duration::from_millis(lease));
         }
-        resume = match data {
-            types::DataChange::Keep => resume,
-            types::DataChange::Set(bytes) => resume.data(bytes),
-            types::DataChange::Remove => {
-                return Err(invalid(
-                    "a resume cannot remove the payload: resume with `keep`, then renew with `remove`",
-                ));
-            }
-        };
-        Ok(self.held(run(resume.into_future())?))
+        Ok(self.held(run(resume.data(data_change(data)).into_future())?))
     }
 
     fn reclaim(&self, saved: types::SavedLock, options: AcquireOptions) -> Result<locks::Lock> {

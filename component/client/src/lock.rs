@@ -5,7 +5,7 @@ use crate::bindings::exports::lambda_lock::lock::types;
 use crate::convert::{epoch_millis, millis};
 use crate::error::lost;
 use crate::fence::written;
-use crate::options::{outcome, releasing};
+use crate::options::{data_change, outcome, releasing};
 use crate::run::run;
 use lambda_lock::{LockClient, SavedLock};
 use std::cell::RefCell;
@@ -91,12 +91,7 @@ impl GuestLock for Lock {
         if let Some(lease) = lease {
             renew = renew.lease(Duration::from_millis(lease));
         }
-        renew = match data {
-            types::DataChange::Keep => renew,
-            types::DataChange::Set(bytes) => renew.data(bytes),
-            types::DataChange::Remove => renew.remove_data(),
-        };
-        Ok(run(renew.into_future())?)
+        Ok(run(renew.data(data_change(data)).into_future())?)
     }
 
     fn to_saved(&self) -> types::SavedLock {

@@ -2,18 +2,14 @@
 
 use crate::bindings::exports::lambda_lock::lock::locks::{AcquireOptions, Budget, ReleaseOptions, SeveralOptions};
 use crate::bindings::exports::lambda_lock::lock::types;
-use lambda_lock::{Acquire, AcquireAll, AcquirePlace, Reclaim, Release, ReleaseOutcome};
+use lambda_lock::{Acquire, AcquireAll, AcquirePlace, DataChange, Reclaim, Release, ReleaseOutcome};
 use std::time::Duration;
 
 /// Sets the options that an acquire and a reclaim have in common. The crate's builders have the same methods, but no trait for
 /// them.
 macro_rules! leasing {
     ($request:expr, $time:expr, $lease:expr, $data:expr) => {{
-        let mut request = match $data {
-            types::DataChange::Keep => $request,
-            types::DataChange::Set(bytes) => $request.data(bytes),
-            types::DataChange::Remove => $request.remove_data(),
-        };
+        let mut request = $request.data(data_change($data));
         if let Some(time) = $time {
             request = request.within(&budget(time));
         }
@@ -76,12 +72,16 @@ pub(crate) fn one_of_several(request: AcquirePlace<'_>, options: SeveralOptions)
 
 pub(crate) fn releasing(release: Release, options: ReleaseOptions) -> Release {
     let ReleaseOptions { data, or_later_grant_of_owner } = options;
-    let release = match data {
-        types::DataChange::Keep => release,
-        types::DataChange::Set(bytes) => release.data(bytes),
-        types::DataChange::Remove => release.remove_data(),
-    };
+    let release = release.data(data_change(data));
     if or_later_grant_of_owner { release.or_later_grant_of_owner() } else { release }
+}
+
+pub(crate) fn data_change(data: types::DataChange) -> DataChange {
+    match data {
+        types::DataChange::Keep => DataChange::Keep,
+        types::DataChange::Set(bytes) => DataChange::Set(bytes),
+        types::DataChange::Remove => DataChange::Remove,
+    }
 }
 
 pub(crate) fn outcome(outcome: ReleaseOutcome) -> types::ReleaseOutcome {

@@ -143,14 +143,9 @@ pub(super) fn or_refused(tried: TriedOften) -> Result<LockSet, Error> {
     }
 }
 
-/// Checks how many keys there are, and that no two of them are the same.
+/// Checks how many keys there are, each of them, and that no two of them are the same.
 pub(super) fn check_keys(engine: &Engine, keys: &[LockKey]) -> Result<(), Error> {
     check_count(keys.len())?;
-    check_distinct(engine, keys)
-}
-
-/// Checks the keys, and that no two of them are the same.
-pub(in crate::lock) fn check_distinct(engine: &Engine, keys: &[LockKey]) -> Result<(), Error> {
     for (index, key) in keys.iter().enumerate() {
         engine.check_lock_key(key)?;
         if keys[..index].contains(key) {

@@ -8,7 +8,7 @@ use super::LockSet;
 use super::acquire::{AcquireAll, wrong_count};
 use crate::engine::Engine;
 use crate::engine::budget::Budget;
-use crate::engine::clock::SharedClock;
+use crate::engine::clock::Clock;
 use crate::engine::deadline::{Deadline, WaitEnd, lease_policy};
 use crate::engine::error::{Detail, Error, ErrorKind, in_millis};
 use crate::lock::acquire::Acquire;
@@ -24,6 +24,7 @@ use futures_util::stream::FuturesUnordered;
 use lambda_lock_protocol::{DataChange, Instants, LockKey, Locks, Observation};
 use std::future::{pending, poll_fn};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -59,7 +60,7 @@ const PAUSE: Duration = Duration::from_millis(25);
 
 /// The time of the call, which is that of all locks together.
 struct CallTime {
-    clock: SharedClock,
+    clock: Arc<dyn Clock>,
     began: Instants,
     total: Duration,
 }

@@ -1,7 +1,7 @@
 //! The two clocks of a process, on top of tokio's paused time.
 
 use lambda_lock::Instants;
-use lambda_lock::{Clock, SharedClock, Sleep};
+use lambda_lock::{Clock, Sleep};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
@@ -68,8 +68,8 @@ impl ManualClock {
 
     /// Returns the clock for [`lambda_lock::LockClientBuilder::clock`] and
     /// [`lambda_lock::Budget::lasting_on`].
-    pub fn shared(&self) -> SharedClock {
-        SharedClock::new(self.clone())
+    pub fn shared(&self) -> Arc<dyn Clock> {
+        Arc::new(self.clone())
     }
 }
 

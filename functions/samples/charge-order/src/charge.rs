@@ -62,14 +62,14 @@ async fn charge_under(key: LockKey, request: &Request, budget: &Budget, deps: &D
     match once.start().await.map_err(not_started)? {
         Started::Replayed(receipt) => Ok(Charged { receipt, replayed: true }),
         Started::Attempt(mut attempt) => {
-            match within_lease(&attempt.lock().watch(), steps(&mut attempt, request, budget, deps)).await {
+            match within_lease(&attempt.watch(), steps(&mut attempt, request, budget, deps)).await {
                 Ok(Steps::Charged(receipt, record)) => {
-                    let after = AfterWork::FreeBy(attempt.lock().lease_ends_at());
+                    let after = AfterWork::FreeBy(attempt.lease_ends_at());
                     attempt.complete_with(&receipt, [record]).await.map_err(|error| not_stored(error, after))?;
                     Ok(Charged { receipt, replayed: false })
                 }
                 Ok(Steps::Recorded(receipt)) => {
-                    let after = AfterWork::FreeBy(attempt.lock().lease_ends_at());
+                    let after = AfterWork::FreeBy(attempt.lease_ends_at());
                     attempt.complete(&receipt).await.map_err(|error| not_stored(error, after))?;
                     Ok(Charged { receipt, replayed: true })
                 }
@@ -131,7 +131,7 @@ fn not_stored(error: Error, after: AfterWork) -> Failure {
 /// Releases the lock of the attempt, and returns the failure. For failed work the failure also reports the
 /// state of the lock.
 async fn give_back(attempt: Attempt, failure: Failure) -> Failure {
-    let ends = attempt.lock().lease_ends_at();
+    let ends = attempt.lease_ends_at();
     match attempt.give_back().await {
         Ok(ReleaseOutcome::AlreadyGone) if failure.is_of_the_work() => {
             Failure::lost(format!("another attempt took over before this one ended: {}", failure.message()))

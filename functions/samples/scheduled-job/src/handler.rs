@@ -124,7 +124,7 @@ where
         Started::Replayed(fencing_token) => return Ok(Tick::DoneBefore(fencing_token)),
         Started::Attempt(attempt) => attempt,
     };
-    let (job, of_tick) = (lock.watch(), attempt.lock().watch());
+    let (job, of_tick) = (lock.watch(), attempt.watch());
     let work = within_lease(&job, async { work(lock).await.map_err(failure) });
     if let Err(failure) = within_lease(&of_tick, work).await {
         if let Err(error) = attempt.give_back().await {

@@ -2,6 +2,7 @@
 //! token.
 
 use crate::fleet::{Fleet, LONG, granted};
+use lambda_lock::DataChange;
 use lambda_lock_interop::Language;
 use serde_json::json;
 
@@ -29,7 +30,7 @@ pub(crate) async fn data_is_carried_both_ways(fleet: Fleet) {
     lock.release().await.unwrap();
 
     // A payload that we remove is gone for the peer too.
-    let lock = ours.acquire("k").lease(LONG).remove_data().try_once().await.unwrap().granted().unwrap();
+    let lock = ours.acquire("k").lease(LONG).data(DataChange::Remove).try_once().await.unwrap().granted().unwrap();
     assert_eq!(peer.read("k").await.unwrap().unwrap().data, None);
     lock.release().await.unwrap();
 }

@@ -9,11 +9,11 @@ pub(crate) const EDITS: &[Edit] = &[
         name: NAME,
         file: "client/builder.rs",
         find: "
-            clock: Option<SharedClock>,
+            clock: Option<Arc<dyn Clock>>,
         }
         ",
         put: "
-            clock: Option<SharedClock>,
+            clock: Option<Arc<dyn Clock>>,
             pub(crate) network: Option<crate::simulation::Plugged>,
         }
         ",

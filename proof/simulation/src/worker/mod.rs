@@ -16,10 +16,11 @@ use crate::plan::{Peer, RETENTION};
 use crate::sdk::Noted;
 use crate::world::{SORT, State, TTL, World};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config};
-use lambda_lock::{Budget, Error, ErrorKind, LockClient, SavedLock, SharedClock};
+use lambda_lock::{Budget, Clock, Error, ErrorKind, LockClient, SavedLock};
 use lambda_lock_protocol::{Grant, Queueing, Version};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::{LazyLock, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
@@ -61,7 +62,7 @@ impl Role {
 pub(crate) struct Me {
     pub(crate) world: World,
     pub(crate) id: ProcessId,
-    pub(crate) clock: SharedClock,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) owner: String,
     pub(crate) locks: LockClient,
 }
@@ -75,7 +76,7 @@ static NOBODY: LazyLock<aws_sdk_dynamodb::Client> = LazyLock::new(|| {
 impl Me {
     /// A process with a client of its own, or with the client of another process.
     pub(crate) fn new(world: World, id: ProcessId, shared: Option<LockClient>) -> Self {
-        let clock = SharedClock::new(ProcessClock { world: world.clone() });
+        let clock = Arc::new(ProcessClock { world: world.clone() });
         let state = world.state();
         let plan = state.plan.clone();
         drop(state);

@@ -65,17 +65,17 @@ impl Me {
     }
 
     async fn work_at(&self, key: usize, attempt: Attempt) {
-        let (grant, token) = grant_of(&attempt.lock().to_saved());
+        let (grant, token) = grant_of(&attempt.to_saved());
         let Some(granted) = self.state().granted_to(key, grant, token) else {
             let what = format!("an attempt of {grant} with token {token}, which was never applied");
             return self.state().ledger.violate(Invariant::GuardMatchesRow, what);
         };
         self.state().processes[self.id].holds = Some(granted);
-        self.check(attempt.lock(), granted, true);
+        self.check(&attempt, granted, true);
         let steps = self.state().rng.u32(0..3);
         for _ in 0..steps {
             self.rest(self.part_of_lease(0.6)).await;
-            self.check(attempt.lock(), granted, false);
+            self.check(&attempt, granted, false);
         }
         let choice = self.state().rng.u8(..10);
         self.state().processes[self.id].holds = None;

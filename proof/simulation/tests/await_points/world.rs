@@ -2,7 +2,7 @@
 
 use aws_sdk_dynamodb::types::TransactWriteItem;
 use lambda_lock::simulation::{Network, Received, Replying};
-use lambda_lock::{Clock, LockClient, SharedClock, Sleep};
+use lambda_lock::{Clock, LockClient, Sleep};
 use lambda_lock_protocol::{
     Fault as NoReply, Instants, Item, LockKey, Record, Reply, Request, RowRead, Schema, Transacted, Version, Written,
 };
@@ -147,7 +147,7 @@ impl Shared {
             .behavior_version(aws_sdk_dynamodb::config::BehaviorVersion::latest())
             .build();
         let nobody = aws_sdk_dynamodb::Client::from_conf(config);
-        let clock = SharedClock::new(self.clone());
+        let clock = Arc::new(self.clone());
         LockClient::builder(nobody, "locks").owner(owner).clock(clock).network(self.clone()).build().unwrap()
     }
 

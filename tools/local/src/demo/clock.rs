@@ -1,12 +1,13 @@
 //! A wall clock that is behind, as that of a restored sandbox may be.
 
 use aws_smithy_async::time::TimeSource;
-use lambda_lock::{Clock, Instants, SharedClock, Sleep};
+use lambda_lock::{Clock, Instants, Sleep};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// This machine's clocks, with a wall clock that is this much behind.
-pub(crate) fn behind(behind: Duration) -> SharedClock {
-    SharedClock::new(WallClockBehind { origin: Instant::now(), behind })
+pub(crate) fn behind(behind: Duration) -> Arc<dyn Clock> {
+    Arc::new(WallClockBehind { origin: Instant::now(), behind })
 }
 
 /// The wall clock alone, with which the SDK signs requests.

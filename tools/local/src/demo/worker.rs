@@ -8,9 +8,10 @@ use super::requests::Telling;
 use super::{LEASE, LOCK_KEY, lock_client};
 use anyhow::{Context, bail};
 use clap::Args;
-use lambda_lock::{Budget, ErrorKind, Lock, LockClient, ReleaseOutcome, SharedClock};
+use lambda_lock::{Budget, Clock, ErrorKind, Lock, LockClient, ReleaseOutcome};
 use lambda_lock_local::config;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin, stdin};
 use tokio::sync::mpsc;
@@ -56,7 +57,7 @@ pub(crate) async fn work(options: WorkerOptions) -> anyhow::Result<ExitCode> {
 
 struct Worker {
     locks: LockClient,
-    clock: SharedClock,
+    clock: Arc<dyn Clock>,
     counter: Counter,
     orders: mpsc::UnboundedReceiver<String>,
 }
