@@ -48,7 +48,7 @@ use super::reply::{FailedWrite, Refusal, Reply, Transacted, Written};
 use super::request::{Action, DataChange, REPEATABLE, Request, Scope, StoredOutcome, TransactionId};
 use super::schema;
 use super::settings::Settings;
-use super::value::{Item, Value};
+use super::value::Item;
 use super::version::{Stamp, Version};
 use std::time::Duration;
 
@@ -417,10 +417,7 @@ impl<'a, 'b> Committing<'a, 'b> {
     /// Whether this grant still holds the row, and last wrote it before the transaction was made. Then the
     /// transaction was not applied, whether or not DynamoDB still recognises its token.
     fn is_older_than_sent(&self, index: usize, row: &Item) -> bool {
-        let found = match row.get(schema::VERSION) {
-            Some(Value::S(version)) => Version::parse(version),
-            _ => None,
-        };
+        let found = row.text(schema::VERSION).and_then(Version::parse);
         let sent = self.sent.as_ref().and_then(|sent| sent.versions.get(index));
         let is_older = |(found, sent): (Version, &Version)| found.grant == sent.grant && found.stamp < sent.stamp;
         row.get(schema::RELEASED).is_none() && found.zip(sent).is_some_and(is_older)
@@ -440,7 +437,7 @@ struct Trace(String);
 
 impl Trace {
     fn is_on(&self, row: &Item) -> bool {
-        matches!(row.get(schema::VERSION), Some(Value::S(found)) if found.starts_with(&self.0))
+        row.text(schema::VERSION).is_some_and(|found| found.starts_with(&self.0))
     }
 }
 

@@ -24,16 +24,12 @@ pub struct Line {
 impl Line {
     /// Reads the line of a row whose record was not checked. `None` where there never was one.
     pub fn of_row(row: &Item) -> Option<Self> {
-        let number = |name| match row.get(name) {
-            Some(Value::N(number)) => number.parse().ok(),
-            _ => None,
-        };
         let left = match row.get(schema::LEFT_TICKETS) {
             Some(Value::Ns(left)) => left.iter().filter_map(|ticket| ticket.parse().ok()).collect(),
             _ => Vec::new(),
         };
-        let (served, sleeper) = (number(schema::SERVED_TICKET), number(schema::LAST_SLEEPER));
-        Some(Self { last: number(schema::LAST_TICKET)?, served, sleeper, left })
+        let (served, sleeper) = (row.number(schema::SERVED_TICKET), row.number(schema::LAST_SLEEPER));
+        Some(Self { last: row.number(schema::LAST_TICKET)?, served, sleeper, left })
     }
 
     /// Whether somebody waits in line, as far as the row tells.

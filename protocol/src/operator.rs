@@ -71,7 +71,7 @@ use super::reply::Written;
 use super::request::{Action, FrozenRow, Request, StoredOutcome};
 use super::schema::{self, Schema};
 use super::settings::Settings;
-use super::value::{Item, Value};
+use super::value::Item;
 use super::version::{Grant, OURS, SETTLED, Stamp, Version, before_settled};
 use uuid::Uuid;
 
@@ -111,9 +111,8 @@ fn end(now: u64, version: &str) -> u64 {
 }
 
 fn meaning(row: Option<&Item>, seen: &str) -> Broken {
-    let has = |name| row.and_then(|row| row.get(name));
-    let is_seen = matches!(has(schema::VERSION), Some(Value::S(version)) if version == seen);
-    if is_seen && has(schema::RELEASED).is_some() { Broken::Free } else { Broken::Changed }
+    let is_free = row.is_some_and(|row| row.text(schema::VERSION) == Some(seen) && row.get(schema::RELEASED).is_some());
+    if is_free { Broken::Free } else { Broken::Changed }
 }
 
 /// Freezes the lock for this reason, if its row is as expected. Returns whether it was.
@@ -212,12 +211,7 @@ fn next(port: &mut impl Port, settings: &Settings, key: &LockKey, seen: Option<&
 /// Whether the row shows that this change was the last one.
 fn shows(row: Option<&Item>, at: u64, reason: Option<&str>) -> bool {
     let Some(row) = row else { return false };
-    let is_last = matches!(row.get(schema::FREEZE_CHANGED_AT), Some(Value::N(last)) if *last == at.to_string());
-    let reason_of_row = match row.get(schema::FREEZE_REASON) {
-        Some(Value::S(text)) => Some(text.as_str()),
-        _ => None,
-    };
-    is_last && reason_of_row == reason
+    row.number(schema::FREEZE_CHANGED_AT) == Some(at) && row.text(schema::FREEZE_REASON) == reason
 }
 
 /// The result of resetting idempotent work.
@@ -237,23 +231,19 @@ pub async fn reset(
     is_expected: impl Fn(&Item) -> bool,
 ) -> Result<WorkReset, Failure> {
     let row = row(port, key).await?.filter(is_expected);
-    let text = |row: &Item, name| match row.get(name) {
-        Some(Value::S(text)) => Some(text.clone()),
-        _ => None,
-    };
-    let failed = row.as_ref().filter(|row| text(row, schema::STATE).as_deref() == Some(StoredOutcome::FAILED));
-    let seen = failed.and_then(|row| text(row, schema::VERSION));
-    let Some((seen, version)) = seen.and_then(|seen| Some((seen.clone(), before_settled(&seen)?))) else {
+    let failed = row.as_ref().filter(|row| row.text(schema::STATE) == Some(StoredOutcome::FAILED));
+    let seen = failed.and_then(|row| row.text(schema::VERSION));
+    let Some((seen, version)) = seen.and_then(|seen| Some((seen, before_settled(seen)?))) else {
         return Ok(WorkReset::NotFailed);
     };
     let action = |now| Action::Reset {
-        seen: seen.clone(),
+        seen: seen.to_owned(),
         version: version.clone(),
         ends_at_ms: end(now, &version),
         reason: reason.to_owned(),
     };
     // An earlier copy of this write was applied.
-    let is_done = |row: Option<&Item>| row.and_then(|row| text(row, schema::VERSION)).is_some_and(|own| own == version);
+    let is_done = |row: Option<&Item>| row.and_then(|row| row.text(schema::VERSION)) == Some(version.as_str());
     let is_open = single_write(port, key, action, is_done).await?;
     Ok(if is_open { WorkReset::Open } else { WorkReset::NotFailed })
 }

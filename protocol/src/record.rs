@@ -214,7 +214,7 @@ impl std::error::Error for InvalidRecord {}
 
 /// Whether a row is a settled record. It is not a lock, and cannot become one before its time is over.
 pub fn is_settled(row: &Item) -> bool {
-    matches!(row.get(schema::VERSION), Some(Value::S(version)) if version.starts_with(SETTLED))
+    row.text(schema::VERSION).is_some_and(|version| version.starts_with(SETTLED))
 }
 
 /// Puts a text in quotation marks, and cuts it where it is long.
@@ -317,10 +317,7 @@ impl Fields<'_> {
     }
 
     pub(super) fn invalid(&self, attribute: &str, found: String) -> InvalidRecord {
-        let part = |name: &str| match self.item.get(name) {
-            Some(Value::S(text)) => format!("{name}={}", quoted(text)),
-            _ => format!("{name}=?"),
-        };
+        let part = |name: &str| format!("{name}={}", self.item.text(name).map_or_else(|| "?".to_owned(), quoted));
         let mut key = part(&self.schema.key_attribute);
         if let Some(name) = &self.schema.sort_key_attribute {
             key = format!("{key}, {}", part(name));

@@ -27,7 +27,7 @@ use super::reply::Written;
 use super::request::{Action, DataChange, Request};
 use super::schema;
 use super::settings::Settings;
-use super::value::{Item, Value};
+use super::value::Item;
 use super::version::{Stamp, Version};
 use std::ops::ControlFlow;
 
@@ -144,12 +144,9 @@ impl SentRenewal {
         now: &Now,
         settings: &Settings,
         holding: &mut Holding,
-        mut replaced: Item,
+        replaced: Item,
     ) -> ControlFlow<()> {
-        let replaced = match replaced.remove(schema::VERSION) {
-            Some(Value::S(version)) => Version::parse(&version),
-            _ => None,
-        };
+        let replaced = replaced.text(schema::VERSION).and_then(Version::parse);
         let grant = holding.newest.grant;
         holding.pending = holding.pending.map(|commit| commit.resolved_by(replaced, grant));
         let until_end = now.until_end(self.started, self.now, self.ends_at_ms, &settings.clock_bounds);

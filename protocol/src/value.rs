@@ -38,6 +38,22 @@ impl Item {
         self.0.iter().find(|(own, _)| own == name).map(|(_, value)| value)
     }
 
+    /// The text of an attribute. `None` where it is missing, or no text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.get(name) {
+            Some(Value::S(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The number of an attribute. `None` where it is missing, or no whole number from 0 on.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        match self.get(name) {
+            Some(Value::N(number)) => number.parse().ok(),
+            _ => None,
+        }
+    }
+
     /// Removes an attribute and returns its value.
     pub fn remove(&mut self, name: &str) -> Option<Value> {
         let position = self.0.iter().position(|(own, _)| own == name)?;

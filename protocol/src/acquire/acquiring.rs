@@ -131,10 +131,7 @@ impl<'a> Acquiring<'a> {
         if let Err(invalid) = self.look_at_work(now, &row)? {
             return ControlFlow::Break(End::Unreadable(invalid));
         }
-        let token = match row.get(schema::TOKEN) {
-            Some(Value::N(number)) => number.parse().ok().filter(|token| (1..u64::MAX).contains(token)),
-            _ => None,
-        };
+        let token = row.number(schema::TOKEN).filter(|token| (1..u64::MAX).contains(token));
         if let (Some(attempt), Some(token)) = (self.attempts.last(), token) {
             let data = match row.remove(schema::DATA) {
                 Some(Value::B(bytes)) => Some(bytes),

@@ -11,7 +11,7 @@ use crate::port::{Now, Port};
 use crate::request::{DataChange, NewGrant};
 use crate::schema;
 use crate::settings::Settings;
-use crate::value::{Item, Value};
+use crate::value::Item;
 use crate::version::{Grant, Stamp, Version};
 
 /// A write that makes a lock ours.
@@ -147,10 +147,7 @@ impl Attempts {
 
     /// Whether this call has written its grant into the row.
     pub(crate) fn have_written(&self, row: &Item) -> bool {
-        let version = match row.get(schema::VERSION) {
-            Some(Value::S(version)) => Version::parse(version),
-            _ => None,
-        };
+        let version = row.text(schema::VERSION).and_then(Version::parse);
         version.is_some_and(|version| self.have_granted(&version))
     }
 }
