@@ -52,36 +52,14 @@ use super::value::Item;
 use super::version::{Stamp, Version};
 use std::time::Duration;
 
-/// Applies the caller's writes and renews the locks, which stay held.
+/// Applies the caller's writes, and ends with the locks as `ending` says.
 pub async fn commit(
     port: &mut impl Port,
     settings: &Settings,
     holdings: &mut [&mut Holding],
-    data: DataChange,
+    ending: Ending,
 ) -> Result<(), FailedCommit> {
-    Committing::new(settings, holdings, Ending::Renewed { data }).pursue(port).await
-}
-
-/// Applies the caller's writes and releases the locks. The guard is over from the first request on.
-pub async fn commit_and_release(
-    port: &mut impl Port,
-    settings: &Settings,
-    holdings: &mut [&mut Holding],
-    data: DataChange,
-) -> Result<(), FailedCommit> {
-    Committing::new(settings, holdings, Ending::Released { data }).pursue(port).await
-}
-
-/// Stores the outcome of an idempotent work, alone or with the caller's writes. This ends the grant. The guard is
-/// over from the first request on.
-pub async fn settle(
-    port: &mut impl Port,
-    settings: &Settings,
-    holding: &mut Holding,
-    outcome: StoredOutcome,
-    alone: bool,
-) -> Result<(), FailedCommit> {
-    Committing::new(settings, &mut [holding], Ending::Settled { outcome, alone }).pursue(port).await
+    Committing { settings, holdings, ending, call: Call::new(), sent: None, cancelled: None }.pursue(port).await
 }
 
 /// Why a transaction with the caller's writes failed.
@@ -98,14 +76,15 @@ impl From<Failure> for FailedCommit {
     }
 }
 
-/// What the transaction does with the lock.
-#[derive(Debug)]
-enum Ending {
-    /// Renews the lock, which stays held.
+/// What a commit does with the locks.
+#[derive(Clone, Debug)]
+pub enum Ending {
+    /// Renews them. They stay held.
     Renewed { data: DataChange },
-    /// Releases the lock.
+    /// Releases them. The guard is over from the first request on.
     Released { data: DataChange },
-    /// Ends the grant by storing the outcome of its work.
+    /// Stores the outcome of an idempotent work, which has one lock: alone, or with the caller's writes. This ends the
+    /// grant. The guard is over from the first request on.
     Settled { outcome: StoredOutcome, alone: bool },
 }
 
@@ -135,20 +114,19 @@ struct SentCommit {
     renewals: Vec<Option<renew::SentRenewal>>,
 }
 
-impl<'a, 'b> Committing<'a, 'b> {
-    fn new(settings: &'a Settings, holdings: &'a mut [&'b mut Holding], ending: Ending) -> Self {
-        Self { settings, holdings, ending, call: Call::new(), sent: None, cancelled: None }
-    }
-
+impl Committing<'_, '_> {
     async fn pursue(mut self, port: &mut impl Port) -> Result<(), FailedCommit> {
         loop {
             let Ok(now) = self.call.ready(port).await else { return Err(self.out_of_time().into()) };
             let requests = self.transaction(port, &now)?;
-            let (after, reply) = self.send(port, &now, requests).await;
+            let (mut after, reply) = send(port, &now, requests).await;
             match reply {
                 Ok(Transacted::Applied) => return self.committed(port).await,
-                Ok(Transacted::Refused(refusals)) => {
-                    let (after, refusals) = self.with_rows(port, after, refusals).await?;
+                Ok(Transacted::Refused(mut refusals)) => {
+                    // Read the rows that did not come with the refusal.
+                    for Refusal { index, row } in refusals.iter_mut().filter(|refusal| refusal.row.is_none()) {
+                        (after, *row) = self.look(port, *index).await?;
+                    }
                     if self.was_applied(after, refusals)? {
                         return self.committed(port).await;
                     }
@@ -195,48 +173,14 @@ impl<'a, 'b> Committing<'a, 'b> {
             sent.versions.push(holding.newest);
             sent.renewals.push(renewal);
         }
-        if !self.is_alone() {
+        // The outcome of an idempotent work may be stored without a transaction.
+        if !matches!(self.ending, Ending::Settled { alone: true, .. }) {
             let id = TransactionId::from_random(port.random());
             sent.requests.iter_mut().for_each(|request| request.transaction = Some(id.clone()));
         }
         let requests = sent.requests.clone();
         self.sent = Some(sent);
         Ok(requests)
-    }
-
-    /// The outcome of an idempotent work may be stored without a transaction.
-    fn is_alone(&self) -> bool {
-        matches!(self.ending, Ending::Settled { alone: true, .. })
-    }
-
-    async fn send(&self, port: &mut impl Port, now: &Now, requests: Vec<Request>) -> (Instants, Reply<Transacted>) {
-        match <[Request; 1]>::try_from(requests) {
-            Ok([request]) if self.is_alone() => {
-                let (after, reply) = port.write(now, request).await;
-                let transacted = reply.map(|written| match written {
-                    Written::Applied(_) => Transacted::Applied,
-                    Written::Refused(row) => Transacted::Refused(vec![Refusal { index: 0, row }]),
-                });
-                (after, transacted)
-            }
-            Ok(request) => port.transact(now, request.into()).await,
-            Err(requests) => port.transact(now, requests).await,
-        }
-    }
-
-    /// Reads the rows that did not come with the refusal.
-    async fn with_rows(
-        &mut self,
-        port: &mut impl Port,
-        mut after: Instants,
-        mut refusals: Vec<Refusal>,
-    ) -> Result<(Instants, Vec<Refusal>), Failure> {
-        for Refusal { index, row } in &mut refusals {
-            if row.is_none() {
-                (after, *row) = self.look(port, *index).await?;
-            }
-        }
-        Ok((after, refusals))
     }
 
     /// The condition of a lock did not hold, so this transaction was not applied. It never will be, because a row is past
@@ -246,7 +190,7 @@ impl<'a, 'b> Committing<'a, 'b> {
         let any = |of: &dyn Fn(usize, &Item) -> bool| {
             refusals.iter().any(|Refusal { index, row }| row.as_ref().is_some_and(|row| of(*index, row)))
         };
-        if any(&|index, row| self.has_written(index, row)) {
+        if any(&|index, row| self.sent.as_ref().is_some_and(|sent| sent.is_on(&self.ending, index, row))) {
             return Ok(true);
         }
         if self.call.is_unknown() && self.is_forgotten(after) && !any(&|index, row| self.is_older_than_sent(index, row))
@@ -298,8 +242,8 @@ impl<'a, 'b> Committing<'a, 'b> {
         if self.cancelled.is_some() {
             return Err(Failure::OutcomeUnknown);
         }
-        let ours = self.sent.as_ref().and_then(|sent| sent.written_by(&self.ending, 0));
-        let recognises = |row: &Item| ours.as_ref().is_some_and(|ours| ours.is_on(row));
+        let (sent, ending) = (&self.sent, &self.ending);
+        let recognises = |row: &Item| sent.as_ref().is_some_and(|sent| sent.is_on(ending, 0, row));
         let Some(first_lock) = self.holdings.first_mut() else { return Err(Failure::Cancelled(failed)) };
         let renewed = renew_unless_recognised(port, self.settings, first_lock, &DataChange::Keep, recognises).await;
         let pending = first_lock.pending;
@@ -392,11 +336,6 @@ impl<'a, 'b> Committing<'a, 'b> {
         self.call.fail(failure)
     }
 
-    fn has_written(&self, index: usize, row: &Item) -> bool {
-        let written = self.sent.as_ref().and_then(|sent| sent.written_by(&self.ending, index));
-        written.is_some_and(|written| written.is_on(row))
-    }
-
     fn is_unreadable(&self, row: &Item) -> bool {
         !is_settled(row) && Record::read(row.clone(), &self.settings.schema).is_err()
     }
@@ -432,28 +371,33 @@ impl<'a, 'b> Committing<'a, 'b> {
     }
 }
 
-/// The version that an applied transaction leaves on a row, or what it begins with.
-struct Trace(String);
-
-impl Trace {
-    fn is_on(&self, row: &Item) -> bool {
-        row.text(schema::VERSION).is_some_and(|found| found.starts_with(&self.0))
+impl SentCommit {
+    /// Whether the row of this lock shows that the transaction was applied: by its version, or by what that begins with.
+    fn is_on(&self, ending: &Ending, index: usize, row: &Item) -> bool {
+        let Some(version) = self.versions.get(index) else { return false };
+        let ours = match ending {
+            Ending::Renewed { .. } => version.text(),
+            // A grant is settled once. Any version of it is ours: an earlier attempt that was refused for now may have
+            // been delivered twice.
+            Ending::Settled { .. } => version.grant.settled_versions(),
+            // A release writes no version of its own.
+            Ending::Released { .. } => return false,
+        };
+        row.text(schema::VERSION).is_some_and(|found| found.starts_with(&ours))
     }
 }
 
-impl SentCommit {
-    /// What identifies the transaction on the row of this lock, if anything does.
-    fn written_by(&self, ending: &Ending, index: usize) -> Option<Trace> {
-        let version = self.versions.get(index)?;
-        match ending {
-            Ending::Renewed { .. } => Some(Trace(version.text())),
-            // A grant is settled once. Any version of it is ours: an earlier attempt that was refused for now may have
-            // been delivered twice.
-            Ending::Settled { .. } => Some(Trace(version.grant.settled_versions())),
-            // A release writes no version of its own.
-            Ending::Released { .. } => None,
-        }
-    }
+/// Sends the write of a lock that goes alone, or those of a transaction.
+async fn send(port: &mut impl Port, now: &Now, mut requests: Vec<Request>) -> (Instants, Reply<Transacted>) {
+    let Some(request) = requests.pop_if(|request| request.transaction.is_none()) else {
+        return port.transact(now, requests).await;
+    };
+    let (after, reply) = port.write(now, request).await;
+    let transacted = reply.map(|written| match written {
+        Written::Applied(_) => Transacted::Applied,
+        Written::Refused(row) => Transacted::Refused(vec![Refusal { index: 0, row }]),
+    });
+    (after, transacted)
 }
 
 /// Returns the release in a transaction.

@@ -116,7 +116,7 @@ pub use attributes::{Attribute, AttributesChange, EarlierNames, MAX_ATTRIBUTES};
 pub use clock_bounds::ClockBounds;
 #[doc(hidden)]
 pub use clock_bounds::DEFAULT_SKEW;
-pub use commit::{FailedCommit, commit, commit_and_release, settle};
+pub use commit::{Ending, FailedCommit, commit};
 pub use expression::{Expression, Returns};
 pub use failure::{Failure, Operation};
 #[doc(hidden)]

@@ -13,8 +13,8 @@ use aws_sdk_dynamodb::types::TransactWriteItem;
 #[cfg(feature = "once")]
 use lambda_lock_protocol::StoredOutcome;
 use lambda_lock_protocol::{
-    self as protocol, Action, DataChange, FailedCommit, Failure, Holding, Invalid, Locks, Operation, PendingCommit,
-    Request, Settings,
+    self as protocol, Action, DataChange, Ending, FailedCommit, Failure, Holding, Invalid, Locks, Operation,
+    PendingCommit, Request,
 };
 use std::fmt;
 
@@ -76,10 +76,7 @@ impl HeldLocks {
         // No renewal shortens a lease, so each lock keeps its own.
         let lease = self.holds().map(|hold| hold.holding.lease.duration()).min().unwrap_or_default();
         let lease = LeasePolicy::UpTo(lease, self.budget.clone());
-        let committed = self.transact(writes, lease, Operation::Commit, async |port, settings, holdings| {
-            protocol::commit(port, settings, holdings, data).await
-        });
-        let committed = committed.await;
+        let committed = self.transact(writes, lease, Operation::Commit, Ending::Renewed { data }).await;
         for hold in self.holds() {
             match committed {
                 Ok(()) => hold.set_valid(),
@@ -106,11 +103,7 @@ impl HeldLocks {
     async fn release_with(&mut self, writes: &[TransactWriteItem], data: DataChange) -> Result<(), Error> {
         // From the first request on, the locks may be free.
         self.abandon();
-        let operation = Operation::CommitAndRelease;
-        let released = self.transact(writes, LeasePolicy::None, operation, async |port, settings, holdings| {
-            protocol::commit_and_release(port, settings, holdings, data).await
-        });
-        released.await
+        self.transact(writes, LeasePolicy::None, Operation::CommitAndRelease, Ending::Released { data }).await
     }
 
     /// Sends a transaction of the writes and the locks. Notes which of the locks it has found lost.
@@ -119,14 +112,15 @@ impl HeldLocks {
         writes: &[TransactWriteItem],
         lease: LeasePolicy,
         operation: Operation,
-        send: impl AsyncFnOnce(&mut EnginePort<'_>, &Settings, &mut [&mut Holding]) -> Result<(), FailedCommit>,
+        ending: Ending,
     ) -> Result<(), Error> {
         let engine = self.engine.clone();
         let deadline = engine.deadline_of_transaction(lease, self.budget.as_ref());
         let key = self.first.key().clone();
         let span = operation_span!("lock_commit", %key, writes = writes.len());
         let mut holdings: Vec<&mut Holding> = self.holds_mut().map(|hold| &mut hold.holding).collect();
-        let call = async |port: &mut EnginePort<'_>| send(port, &engine.settings, &mut holdings).await;
+        let call =
+            async |port: &mut EnginePort<'_>| protocol::commit(port, &engine.settings, &mut holdings, ending).await;
         let Ended { result, cause, report } = engine.run_with_writes(&deadline, &span, writes, call).await;
         let committed = result.map_err(|FailedCommit { failure, lost }| {
             for (_, hold) in self.holds().enumerate().filter(|(index, _)| lost.contains(index)) {
@@ -228,10 +222,7 @@ async fn settle_with(held: &mut HeldLocks, outcome: StoredOutcome, writes: &[Tra
     // From the first request on, the record may be settled.
     held.abandon();
     let alone = writes.is_empty();
-    let settled = held.transact(writes, LeasePolicy::None, Operation::Settle, async |port, settings, holdings| {
-        protocol::settle(port, settings, holdings[0], outcome, alone).await
-    });
-    settled.await
+    held.transact(writes, LeasePolicy::None, Operation::Settle, Ending::Settled { outcome, alone }).await
 }
 
 awaited!(Commit<'a> => Result<(), Error>, |commit| async move {

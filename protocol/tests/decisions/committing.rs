@@ -11,7 +11,7 @@ use Says::{
     RefusedPartly, RefusedWithoutRow, Throttled,
 };
 use lambda_lock_protocol::{
-    DataChange, FailedCommit, Holding, Settings, StoredOutcome, Version, commit, commit_and_release, renew, settle,
+    DataChange, Ending, FailedCommit, Holding, Settings, StoredOutcome, Version, commit, renew,
 };
 use std::time::Duration;
 
@@ -25,34 +25,28 @@ fn ended(end: Result<(), FailedCommit>, holdings: &[Holding], attempts: &[Versio
     format!("{end}: {}", states.join("; "))
 }
 
-/// What a transaction does with the lock.
-#[derive(Clone, Copy)]
-pub(crate) enum Ending {
-    Renews,
-    Releases,
-    Settles {
-        alone: bool,
-    },
-    /// As [`Ending::Settles`] alone, where the work failed for good.
-    Fails,
+fn renewing() -> Ending {
+    Ending::Renewed { data: DataChange::Set(vec![1]) }
+}
+
+fn releasing() -> Ending {
+    Ending::Released { data: DataChange::Keep }
+}
+
+pub(crate) fn settling(alone: bool) -> Ending {
+    Ending::Settled { outcome: StoredOutcome::Done("{}".to_owned()), alone }
+}
+
+/// As [`settling`] alone, where the work failed for good.
+pub(crate) fn failing() -> Ending {
+    Ending::Settled { outcome: StoredOutcome::Failed("{}".to_owned()), alone: true }
 }
 
 pub(crate) fn run(name: &'static str, ending: Ending, mut holdings: Vec<Holding>, script: Script) -> Case {
     let settings = Settings::default();
     let ends = async |port: &mut Script| {
         let mut all: Vec<&mut Holding> = holdings.iter_mut().collect();
-        let end = match ending {
-            Ending::Renews => commit(port, &settings, &mut all, DataChange::Set(vec![1])).await,
-            Ending::Releases => commit_and_release(port, &settings, &mut all, DataChange::Keep).await,
-            Ending::Settles { alone } => {
-                let outcome = StoredOutcome::Done("{}".to_owned());
-                settle(port, &settings, all[0], outcome, alone).await
-            }
-            Ending::Fails => {
-                let outcome = StoredOutcome::Failed("{}".to_owned());
-                settle(port, &settings, all[0], outcome, true).await
-            }
-        };
+        let end = commit(port, &settings, &mut all, ending).await;
         (end, holdings)
     };
     script.run(name, ends, |(end, holdings), attempts| ended(end, &holdings, attempts))
@@ -68,7 +62,7 @@ pub(crate) fn refused(row: Row) -> Says {
 }
 
 fn commits() -> Vec<Case> {
-    let of = |name, script| run(name, Ending::Renews, vec![holding()], script);
+    let of = |name, script| run(name, renewing(), vec![holding()], script);
     // The version that the transaction wrote.
     let ours = || Row::by(Wrote::Attempt(1)).owner("me");
     vec![
@@ -165,8 +159,8 @@ fn commits() -> Vec<Case> {
 
 /// The caller's writes are refused.
 fn cancelled() -> Vec<Case> {
-    let of = |name, script| run(name, Ending::Renews, vec![holding()], script);
-    let released = |name, script| run(name, Ending::Releases, vec![holding()], script);
+    let of = |name, script| run(name, renewing(), vec![holding()], script);
+    let released = |name, script| run(name, releasing(), vec![holding()], script);
     let ours = || Row::by(Wrote::Attempt(1)).owner("me");
     let of_attempt = |attempt| Row::by(Wrote::Attempt(attempt)).owner("me");
     let after = |replies: &[Says]| says([NoResponse, Cancelled].into_iter().chain(replies.iter().cloned()));
@@ -193,7 +187,7 @@ fn cancelled() -> Vec<Case> {
         ),
         run(
             "a commit of a renewed lock that is cancelled after no response, is lost, and was applied",
-            Ending::Renews,
+            renewing(),
             vec![renewed()],
             after(&[Refused(Row::held()), Applied]),
         ),
@@ -225,16 +219,16 @@ fn cancelled() -> Vec<Case> {
             "a commit and release that is cancelled after no response, and stays cancelled",
             after(&[Refused(own(0).released()), Cancelled]),
         ),
-        run("a settlement that is cancelled", Ending::Settles { alone: false }, vec![work()], says([Cancelled])),
+        run("a settlement that is cancelled", settling(false), vec![work()], says([Cancelled])),
         run(
             "a settlement that is cancelled after no response",
-            Ending::Settles { alone: false },
+            settling(false),
             vec![work()],
             after(&[AppliedTo(own(0).work(60_000))]),
         ),
         run(
             "a settlement that is cancelled after no response, and was applied",
-            Ending::Settles { alone: false },
+            settling(false),
             vec![work()],
             after(&[Refused(Row::by(Wrote::Settled(1)))]),
         ),
@@ -242,17 +236,17 @@ fn cancelled() -> Vec<Case> {
 }
 
 fn releases() -> Vec<Case> {
-    let of = |name, script| run(name, Ending::Releases, vec![holding()], script);
+    let of = |name, script| run(name, releasing(), vec![holding()], script);
     vec![
         of("a commit and release", says([Applied])),
         of("a commit and release whose clock writes later times", says([Applied]).writes_later()),
         run(
             "a commit and release by a clock that is behind the newest stamp",
-            Ending::Releases,
+            releasing(),
             vec![newer(9_000)],
             says([Applied]),
         ),
-        run("a commit and release of idempotent work", Ending::Releases, vec![kept_for(60)], says([Applied])),
+        run("a commit and release of idempotent work", releasing(), vec![kept_for(60)], says([Applied])),
         of(
             "a commit and release without a response, and then the released row",
             says([NoResponse, refused(own(0).released())]),
@@ -291,7 +285,7 @@ fn renewed() -> Holding {
 /// Of two locks.
 fn sets() -> Vec<Case> {
     let two = || [holding(), Holding { key: "l".into(), ..holding() }].to_vec();
-    let of = |name, script| run(name, Ending::Renews, two(), script);
+    let of = |name, script| run(name, renewing(), two(), script);
     let ours = || Row::by(Wrote::Attempt(2)).owner("me");
     vec![
         of("a commit under two locks", says([Applied])),
@@ -347,7 +341,7 @@ fn sets() -> Vec<Case> {
             "a commit under two locks by a clock that is far behind",
             says([Applied, Applied, Applied]).runs_behind(9_000),
         ),
-        run("a commit and release of two locks", Ending::Releases, two(), says([Applied])),
+        run("a commit and release of two locks", releasing(), two(), says([Applied])),
     ]
 }
 

@@ -2,22 +2,22 @@
 
 use crate::Case;
 use crate::acquiring::says;
-use crate::committing::{Ending, kept_for, newer, refused, run, work};
+use crate::committing::{failing, kept_for, newer, refused, run, settling, work};
 use crate::holding::{holding, own};
 use crate::row::{Row, Wrote};
 use crate::script::Says;
 use Says::{Applied, Invalid, NoResponse, NoRow, Refused, RefusedWithoutRow, Throttled};
 
 pub(crate) fn cases() -> Vec<Case> {
-    let alone = |name, script| run(name, Ending::Settles { alone: true }, vec![work()], script);
-    let fails = |name, script| run(name, Ending::Fails, vec![work()], script);
-    let with_writes = |name, script| run(name, Ending::Settles { alone: false }, vec![work()], script);
+    let alone = |name, script| run(name, settling(true), vec![work()], script);
+    let fails = |name, script| run(name, failing(), vec![work()], script);
+    let with_writes = |name, script| run(name, settling(false), vec![work()], script);
     let settled = || Row::by(Wrote::Settled(1));
     let by_another = || Row::held().work(60_000).settled("done");
     vec![
         alone("an outcome", says([Applied])),
         alone("an outcome whose clock writes later times", says([Applied]).writes_later()),
-        run("an outcome that is not kept", Ending::Settles { alone: true }, vec![holding()], says([Applied])),
+        run("an outcome that is not kept", settling(true), vec![holding()], says([Applied])),
         alone("an outcome that is refused by another grant", says([Refused(Row::held().work(60_000))])),
         alone("an outcome that is refused by another outcome", says([Refused(by_another())])),
         alone("an outcome whose row is gone", says([RefusedWithoutRow, NoRow])),
@@ -46,13 +46,13 @@ pub(crate) fn cases() -> Vec<Case> {
         fails("a failure that is refused by another attempt", says([Refused(Row::held().work(60_000))])),
         run(
             "an outcome that is kept for longer than requests are repeated",
-            Ending::Settles { alone: true },
+            settling(true),
             vec![kept_for(3_600)],
             says([NoResponse, Refused(Row::held().work(60_000))]).takes(240_000),
         ),
         run(
             "an outcome by a clock that is behind the newest stamp",
-            Ending::Settles { alone: true },
+            settling(true),
             vec![newer(9_000)],
             says([Applied]),
         ),

@@ -6,10 +6,9 @@ use super::table::{is_held, version};
 use super::world::{Nanos, Role, State, World, nanos};
 use crate::ledger::Invariant;
 use lambda_lock_protocol::{
-    AcquireAllOptions, AcquireOptions, Acquired, AcquiredAll, AcquiredPlace, AttributesChange, DataChange,
+    AcquireAllOptions, AcquireOptions, Acquired, AcquiredAll, AcquiredPlace, AttributesChange, DataChange, Ending,
     FailedAcquire, FailedCommit, Failure, Holding, LockKey, PendingCommit, Places, Queueing, Reclaim, ReleaseOptions,
-    Settings, Value, WantedLock, WantedPlace, acquire, acquire_all, acquire_one_of, commit, commit_and_release,
-    release, renew, schema,
+    Settings, Value, WantedLock, WantedPlace, acquire, acquire_all, acquire_one_of, commit, release, renew, schema,
 };
 use std::time::Duration;
 
@@ -314,7 +313,8 @@ impl Me {
         self.begin();
         self.wire.commit = Some(number);
         let mut refs: Vec<&mut Holding> = holdings.iter_mut().collect();
-        let ended = commit(&mut self.wire, &self.settings, &mut refs, DataChange::Keep).await;
+        let ending = Ending::Renewed { data: DataChange::Keep };
+        let ended = commit(&mut self.wire, &self.settings, &mut refs, ending).await;
         self.wire.commit = None;
         match ended {
             Ok(()) => self.with(|state| state.ledger.reports(number, Reported::Applied)),
@@ -368,7 +368,8 @@ impl Me {
         self.begin();
         self.wire.commit = Some(number);
         let mut refs: Vec<&mut Holding> = holdings.iter_mut().collect();
-        let ended = commit_and_release(&mut self.wire, &self.settings, &mut refs, DataChange::Keep).await;
+        let ending = Ending::Released { data: DataChange::Keep };
+        let ended = commit(&mut self.wire, &self.settings, &mut refs, ending).await;
         self.wire.commit = None;
         match ended {
             Ok(()) => self.with(|state| state.ledger.reports(number, Reported::Applied)),
