@@ -27,34 +27,19 @@ impl Grant {
         Self(uuid::Builder::from_random_bytes(bytes).into_uuid())
     }
 
-    /// Returns `ll1-{grant}-`, with capacity for more.
-    fn prefix(self, room: usize) -> String {
-        let mut hex = [0; 32];
-        let hex = self.0.simple().encode_lower(&mut hex);
-        let mut text = String::with_capacity(OURS.len() + hex.len() + 1 + room);
-        text.push_str(OURS);
-        text.push_str(hex);
-        text.push('-');
-        text
-    }
-
     /// The lower bound of all versions of this grant, for `BETWEEN`.
     pub fn first_version(self) -> String {
-        let mut text = self.prefix(1);
-        text.push('0');
-        text
+        format!("{OURS}{self}-0")
     }
 
     /// An upper bound of all versions of this grant. Stamps are hexadecimal digits, which sort before `g`.
     pub fn last_version(self) -> String {
-        let mut text = self.prefix(1);
-        text.push('g');
-        text
+        format!("{OURS}{self}-g")
     }
 
     /// What the version of a record begins with that this grant has settled.
     pub(super) fn settled_versions(self) -> String {
-        self.prefix(0).replacen(OURS, SETTLED, 1)
+        format!("{SETTLED}{self}-")
     }
 }
 
@@ -75,9 +60,7 @@ pub struct Stamp {
 /// The 28 hexadecimal digits at the end of a version: 12 of the time, 16 random ones.
 impl From<Stamp> for String {
     fn from(stamp: Stamp) -> Self {
-        let mut text = String::with_capacity(DIGITS);
-        stamp.write_to(&mut text);
-        text
+        format!("{:012x}{:016x}", stamp.millis, stamp.random)
     }
 }
 
@@ -116,14 +99,6 @@ impl Stamp {
     pub fn millis(self) -> u64 {
         self.millis
     }
-
-    fn write_to(self, text: &mut String) {
-        const HEX: &[u8; 16] = b"0123456789abcdef";
-        for digit in (0..DIGITS).rev() {
-            let number = if digit < 16 { self.random } else { self.millis };
-            text.push(char::from(HEX[(number >> (digit % 16 * 4)) as usize & 0xf]));
-        }
-    }
 }
 
 /// A parsed version of ours.
@@ -144,26 +119,20 @@ impl Version {
         }
         Some(Self { grant: Grant(Uuid::try_parse(grant).ok()?), stamp: Stamp::parse(stamp)? })
     }
-}
 
-fn is_lowercase_hex(text: &str) -> bool {
-    text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-impl Version {
     /// The version as it stands on the row.
     pub fn text(self) -> String {
-        let mut text = self.grant.prefix(DIGITS);
-        self.stamp.write_to(&mut text);
-        text
+        format!("{OURS}{}-{}", self.grant, String::from(self.stamp))
     }
-}
 
-impl Version {
     /// The version of the settled record that this grant writes. It is not the version of a lock.
     pub fn settled(self) -> String {
         self.text().replacen(OURS, SETTLED, 1)
     }
+}
+
+fn is_lowercase_hex(text: &str) -> bool {
+    text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// The version that a settled record had before. `None` for the version of a lock.
