@@ -4,95 +4,82 @@ use super::invalid::Invalid;
 use super::lease::Dialect;
 use std::time::Duration;
 
-/// Who holds the lock, or held it last.
-pub const OWNER: &str = "ownerName";
-/// How long a version must be seen unchanged before its holder is dead.
-pub const LEASE: &str = "leaseDuration";
-/// The version ("RVN"), which every write changes.
-pub const VERSION: &str = "recordVersionNumber";
-/// Present on a released row.
-pub const RELEASED: &str = "isReleased";
-/// The optional payload.
-pub const DATA: &str = "data";
-/// The fencing token of the newest grant.
-pub const TOKEN: &str = "fencingToken";
-/// When the lease ends, by the writer's wall clock.
-pub const ENDS: &str = "leaseEndsAt";
-/// The workflow that holds the lock.
-pub const WORKFLOW: &str = "workflow";
-/// The names of the additional attributes that grants of this crate wrote.
-pub const ATTRIBUTE_NAMES: &str = "attributeNames";
+/// Declares the names of attributes, and the list of all of them.
+macro_rules! attributes {
+    ($($(#[$doc:meta])* $visibility:vis const $name:ident = $text:literal;)*) => {
+        $($(#[$doc])* $visibility const $name: &str = $text;)*
 
-/// Why the lock was last broken.
-pub const BREAK_REASON: &str = "breakReason";
-/// The version that was last broken. While the row still has it, the lock is free because it was broken.
-pub const BROKEN_VERSION: &str = "brokenVersion";
-/// Why the lock is frozen. Present only while it is.
-pub const FREEZE_REASON: &str = "freezeReason";
-/// When the lock was last frozen or thawed, in epoch milliseconds. Grows with each of them.
-pub const FREEZE_CHANGED_AT: &str = "freezeChangedAt";
-/// The last ticket that was given to a caller who waits in line.
-pub const LAST_TICKET: &str = "lastTicket";
-/// The last ticket that was served: the one of the newest grant by ticket.
-pub const SERVED_TICKET: &str = "servedTicket";
-/// The last ticket of a caller that sleeps until it is woken.
-pub const LAST_SLEEPER: &str = "lastSleeper";
-/// The set of the tickets whose callers have given up.
-pub const LEFT_TICKETS: &str = "leftTickets";
+        /// All of them.
+        const OWN: [&str; [$($name),*].len()] = [$($name),*];
+    };
+}
+
+attributes! {
+    /// Who holds the lock, or held it last.
+    pub const OWNER = "ownerName";
+    /// How long a version must be seen unchanged before its holder is dead.
+    pub const LEASE = "leaseDuration";
+    /// The version ("RVN"), which every write changes.
+    pub const VERSION = "recordVersionNumber";
+    /// Present on a released row.
+    pub const RELEASED = "isReleased";
+    /// The optional payload.
+    pub const DATA = "data";
+    /// The fencing token of the newest grant.
+    pub const TOKEN = "fencingToken";
+    /// When the lease ends, by the writer's wall clock.
+    pub const ENDS = "leaseEndsAt";
+    /// The workflow that holds the lock.
+    pub const WORKFLOW = "workflow";
+    /// The names of the additional attributes that grants of this crate wrote.
+    pub const ATTRIBUTE_NAMES = "attributeNames";
+
+    /// Why the lock was last broken.
+    pub const BREAK_REASON = "breakReason";
+    /// The version that was last broken. While the row still has it, the lock is free because it was broken.
+    pub const BROKEN_VERSION = "brokenVersion";
+    /// Why the lock is frozen. Present only while it is.
+    pub const FREEZE_REASON = "freezeReason";
+    /// When the lock was last frozen or thawed, in epoch milliseconds. Grows with each of them.
+    pub const FREEZE_CHANGED_AT = "freezeChangedAt";
+    /// The last ticket that was given to a caller who waits in line.
+    pub const LAST_TICKET = "lastTicket";
+    /// The last ticket that was served: the one of the newest grant by ticket.
+    pub const SERVED_TICKET = "servedTicket";
+    /// The last ticket of a caller that sleeps until it is woken.
+    pub const LAST_SLEEPER = "lastSleeper";
+    /// The set of the tickets whose callers have given up.
+    pub const LEFT_TICKETS = "leftTickets";
+    /// For how long holders have held the lock, in rows of before.
+    const HELD_MILLIS = "heldMillis";
+    /// How far that differed, in rows of before.
+    const HELD_SPREAD = "heldSpread";
+    /// The name of the TTL attribute in the row, where it is not [`DEFAULT_TTL`].
+    pub const TTL_NAME = "ttlAttribute";
+    /// Why idempotent work that failed for good was last reset.
+    pub const RESET_REASON = "resetReason";
+
+    /// How many attempts idempotent work has had.
+    pub const ATTEMPTS = "attempts";
+    /// When idempotent work was first requested, in epoch milliseconds.
+    pub const FIRST_SEEN = "firstSeenAt";
+    /// Until when the record of idempotent work counts, in epoch milliseconds.
+    pub const KEPT_UNTIL = "keptUntilAt";
+    /// The SHA-256 of the payload of idempotent work, in hexadecimal.
+    pub const PAYLOAD = "payloadHash";
+    /// `done` or `failed`, once idempotent work is settled.
+    pub const STATE = "onceState";
+    /// The result or the failure of idempotent work, as JSON.
+    pub const OUTCOME = "outcome";
+    /// When idempotent work was settled, in epoch milliseconds.
+    pub const OUTCOME_AT = "outcomeAt";
+}
+
 /// What rows had before, to say for how long holders hold the lock. Whoever takes a ticket removes it.
-pub const FORMER: [&str; 2] = ["heldMillis", "heldSpread"];
-/// The name of the TTL attribute in the row, where it is not [`DEFAULT_TTL`].
-pub const TTL_NAME: &str = "ttlAttribute";
+pub const FORMER: [&str; 2] = [HELD_MILLIS, HELD_SPREAD];
+
 /// The TTL attribute of the stack's table. A row that has it says nothing more about its TTL.
 pub const DEFAULT_TTL: &str = "expiresAt";
-/// Why idempotent work that failed for good was last reset.
-pub const RESET_REASON: &str = "resetReason";
-
-/// How many attempts idempotent work has had.
-pub const ATTEMPTS: &str = "attempts";
-/// When idempotent work was first requested, in epoch milliseconds.
-pub const FIRST_SEEN: &str = "firstSeenAt";
-/// Until when the record of idempotent work counts, in epoch milliseconds.
-pub const KEPT_UNTIL: &str = "keptUntilAt";
-/// The SHA-256 of the payload of idempotent work, in hexadecimal.
-pub const PAYLOAD: &str = "payloadHash";
-/// `done` or `failed`, once idempotent work is settled.
-pub const STATE: &str = "onceState";
-/// The result or the failure of idempotent work, as JSON.
-pub const OUTCOME: &str = "outcome";
-/// When idempotent work was settled, in epoch milliseconds.
-pub const OUTCOME_AT: &str = "outcomeAt";
-
-const OWN: [&str; 28] = [
-    OWNER,
-    LEASE,
-    VERSION,
-    RELEASED,
-    DATA,
-    TOKEN,
-    ENDS,
-    WORKFLOW,
-    ATTRIBUTE_NAMES,
-    BREAK_REASON,
-    BROKEN_VERSION,
-    FREEZE_REASON,
-    FREEZE_CHANGED_AT,
-    LAST_TICKET,
-    SERVED_TICKET,
-    LAST_SLEEPER,
-    LEFT_TICKETS,
-    FORMER[0],
-    FORMER[1],
-    TTL_NAME,
-    RESET_REASON,
-    ATTEMPTS,
-    FIRST_SEEN,
-    KEPT_UNTIL,
-    PAYLOAD,
-    STATE,
-    OUTCOME,
-    OUTCOME_AT,
-];
 
 /// The default of how long an idle row is kept, where a TTL attribute is written.
 pub const DEFAULT_TTL_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
