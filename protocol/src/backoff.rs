@@ -1,6 +1,6 @@
 //! How long to pause: briefly after a fault, and longer and longer behind a holder.
 
-use super::port::Port;
+use super::port::{Now, Port};
 use std::time::Duration;
 
 /// After a fault: 25 ms at first, then twice as long each time, up to 400 ms.
@@ -12,6 +12,10 @@ pub(crate) const MIN_POLL: Duration = Duration::from_millis(30);
 /// The longest pause of a caller without a ticket. The five reads of a second cost a third of what the same second costs a 128
 /// MB function that waits. With a ticket, the line decides when to look.
 pub(crate) const MAX_POLL: Duration = Duration::from_millis(250);
+
+/// Contenders that may take a row at the same moment come at slightly different times.
+const JITTER: Duration = Duration::from_millis(20);
+const MIN_PAUSE: Duration = Duration::from_millis(1);
 
 /// Pauses that grow. Each one is between half and all of its nominal length, so that contenders that began together
 /// drift apart.
@@ -40,6 +44,13 @@ impl Backoff {
         self.next = nominal.mul_f64(self.growth).min(self.longest);
         varied(nominal, port)
     }
+}
+
+/// The longest pause of a call before it looks again at rows that it may not take. But for the jitter, it never ends beyond the
+/// moment when the call may take a row if nobody changes it (`due_in`), nor beyond the end of the caller's time.
+pub(crate) fn longest_pause(port: &mut impl Port, now: &Now, due_in: Duration) -> Duration {
+    let jitter = JITTER.mul_f64(port.random_fraction());
+    due_in.saturating_add(jitter).min(now.wait_left).max(MIN_PAUSE)
 }
 
 /// Returns a random duration between half and all of this one.

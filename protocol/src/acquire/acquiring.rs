@@ -3,10 +3,10 @@
 
 use super::attempt::{Attempt, Attempts};
 use super::options::{AcquireOptions, Acquired, HolderSeen, Queueing, Started};
-use super::pace::Pace;
 use super::rows::Row;
 use super::verdict::{Caller, Verdict, verdict};
 use super::waiter::Waiter;
+use crate::backoff::Backoff;
 use crate::call::Call;
 use crate::failure::Failure;
 use crate::holding::Holding;
@@ -33,7 +33,7 @@ pub(super) struct Acquiring<'a> {
     pub(super) attempts: Attempts,
     pub(super) call: Call,
     pub(super) row: Row,
-    pub(super) pace: Pace,
+    pub(super) poll: Backoff,
     pub(super) waiter: Waiter,
     /// DynamoDB found a write invalid. The cause may be the row as it stands.
     pub(super) refused_as_invalid: Option<String>,
@@ -69,7 +69,7 @@ impl<'a> Acquiring<'a> {
             attempts: Attempts::default(),
             call: Call::new(),
             row: Row::Unseen,
-            pace: Pace::new(),
+            poll: Backoff::behind_a_holder(),
             waiter,
             refused_as_invalid: None,
         }

@@ -51,7 +51,6 @@ mod acquiring;
 mod attempt;
 mod one_of;
 mod options;
-mod pace;
 mod rows;
 mod together;
 mod verdict;
@@ -61,6 +60,7 @@ pub use one_of::{AcquiredPlace, Places, WantedPlace, acquire_one_of};
 pub use options::{AcquireOptions, Acquired, HolderSeen, Queueing, Reclaim, Started};
 pub use together::{AcquireAllOptions, AcquiredAll, Blocked, FailedAcquire, WantedLock, acquire_all};
 
+use super::backoff::longest_pause;
 use super::failure::Failure;
 use super::instants::Instants;
 use super::port::{Now, Port};
@@ -348,11 +348,9 @@ impl Acquiring<'_> {
     }
 
     /// Behind a holder: how long to wait before the next look.
-    fn pause<P: Port>(&mut self, port: &mut P, now: &Now, due_in: Duration) -> Duration {
-        let (waiter, row) = (&self.waiter, &self.row);
-        self.pace.pause(port, now, due_in, |poll, port: &mut P| {
-            let in_line = row.watch().and_then(|watch| waiter.pause(port, now, watch.record()));
-            in_line.unwrap_or_else(|| poll.pause(port))
-        })
+    fn pause(&mut self, port: &mut impl Port, now: &Now, due_in: Duration) -> Duration {
+        let longest = longest_pause(port, now, due_in);
+        let in_line = self.row.watch().and_then(|watch| self.waiter.pause(port, now, watch.record()));
+        in_line.unwrap_or_else(|| self.poll.pause(port)).min(longest)
     }
 }

@@ -19,10 +19,10 @@
 
 use super::acquire_at_once;
 use super::options::{AcquireOptions, Acquired, HolderSeen, Queueing, Reclaim};
-use super::pace::Pace;
 use super::rows::Row;
 use super::together::FailedAcquire;
 use super::verdict::{Caller, Verdict, verdict};
+use crate::backoff::{Backoff, longest_pause};
 use crate::call::Call;
 use crate::failure::Failure;
 use crate::holding::Holding;
@@ -117,7 +117,7 @@ pub async fn acquire_one_of(
         wanted,
         rows: BTreeMap::new(),
         unknown: Vec::new(),
-        pace: Pace::new(),
+        poll: Backoff::behind_a_holder(),
         call: Call::new(),
     };
     let ended = acquiring.pursue(port).await;
@@ -133,7 +133,7 @@ struct AcquiringOne<'a> {
     /// The places whose outcome is unknown, with the newest version that was sent. Such a place may be drawn again, with another
     /// grant.
     unknown: Vec<(usize, Version)>,
-    pace: Pace,
+    poll: Backoff,
     /// The looks of this call, and its tries of places that a look had shown to be free.
     call: Call,
 }
@@ -272,13 +272,14 @@ impl AcquiringOne<'_> {
     }
 
     /// How long to wait before the next look: the first of the holders may be proven dead before that.
-    fn pause<P: Port>(&mut self, port: &mut P, now: &Now, seen: &[usize]) -> Duration {
+    fn pause(&mut self, port: &mut impl Port, now: &Now, seen: &[usize]) -> Duration {
         let due_in = |place: &usize| match verdict(now, self.rows.get(place)?, &self.caller()) {
             Verdict::Wait(wait) => Some(wait.due_in()),
             Verdict::May(_) | Verdict::Refuse(_) => None,
         };
         let due_in = seen.iter().filter_map(due_in).min().unwrap_or(Duration::MAX);
-        self.pace.pause(port, now, due_in, |poll, port: &mut P| poll.pause(port))
+        let longest = longest_pause(port, now, due_in);
+        self.poll.pause(port).min(longest)
     }
 
     /// Returns the caller's result. First releases the places of unknown outcome, in case a request for one of them was applied

@@ -27,11 +27,10 @@
 
 use super::attempt::{Attempt, Attempts};
 use super::options::{HolderSeen, Reclaim};
-use super::pace::Pace;
 use super::rows::Row;
 use super::verdict::{Caller, Verdict, Write, verdict};
 use crate::attributes::AttributesChange;
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, longest_pause};
 use crate::call::Call;
 use crate::failure::Failure;
 use crate::holding::{Holding, PendingCommit};
@@ -124,7 +123,7 @@ pub async fn acquire_all(
         tokens: Vec::new(),
         sent: None,
         call: Call::new(),
-        pace: Pace::new(),
+        poll: Backoff::behind_a_holder(),
         refused_as_invalid: None,
         looks: 0,
     };
@@ -160,7 +159,7 @@ struct AcquiringAll<'a> {
     /// The last transaction, while it has no response.
     sent: Option<SentTransaction>,
     call: Call,
-    pace: Pace,
+    poll: Backoff,
     /// DynamoDB found a transaction invalid. The cause may be a row as it stands.
     refused_as_invalid: Option<String>,
     looks: u32,
@@ -433,9 +432,10 @@ impl AcquiringAll<'_> {
     }
 
     /// How long to wait before the next look. All of the locks must be free, so the last of their holders counts.
-    fn pause<P: Port>(&mut self, port: &mut P, now: &Now, blocked: &[(usize, Duration)]) -> Duration {
+    fn pause(&mut self, port: &mut impl Port, now: &Now, blocked: &[(usize, Duration)]) -> Duration {
         let due_in = blocked.iter().map(|(_, due_in)| *due_in).max().unwrap_or_default();
-        self.pace.pause(port, now, due_in, Backoff::pause)
+        let longest = longest_pause(port, now, due_in);
+        self.poll.pause(port).min(longest)
     }
 }
 
