@@ -100,11 +100,6 @@ impl Settings {
         self.clock_bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW)
     }
 
-    /// Checks the name of an owner.
-    pub fn check_owner(&self, owner: &str) -> Result<(), Invalid> {
-        check_name("owner", owner)
-    }
-
     /// Checks a prefix of owner names. Each name is longer by a few digits.
     pub fn check_owner_prefix(&self, name: &str) -> Result<(), Invalid> {
         check_name_of_at_most("owner", name, MAX_NAME_BYTES - OWNER_DIGITS)
@@ -123,7 +118,7 @@ impl Settings {
         workflow: Option<&str>,
         data: &DataChange,
     ) -> Result<(), Invalid> {
-        self.check_size(key, owner, workflow, data, 0)
+        self.check_grant(key, owner, workflow, data, &AttributesChange::Keep)
     }
 
     /// Checks that a grant with these additional attributes fits into the row.
@@ -135,11 +130,23 @@ impl Settings {
         data: &DataChange,
         attributes: &AttributesChange,
     ) -> Result<(), Invalid> {
-        let bytes = match attributes {
+        let attributes = match attributes {
             AttributesChange::Keep => 0,
             AttributesChange::Replace(given) => self.check_attributes(given)?,
         };
-        self.check_size(key, owner, workflow, data, bytes)
+        self.check_key(key)?;
+        check_name("owner", owner)?;
+        workflow.map_or(Ok(()), |workflow| check_name("workflow", workflow))?;
+        let payload = if let DataChange::Set(bytes) = data { bytes.len() } else { 0 };
+        let size = payload + attributes + key.bytes() + owner.len() + workflow.map_or(0, str::len) + FIXED_BYTES;
+        if size > MAX_ITEM_BYTES {
+            return Err(Invalid::new(format!(
+                "the lock's row may need {size} bytes with {payload} bytes of data and {attributes} of additional \
+                 attributes, but DynamoDB accepts items of at most {MAX_ITEM_BYTES} bytes: store large data elsewhere, \
+                 and a reference to it here"
+            )));
+        }
+        Ok(())
     }
 
     /// Checks additional attributes. Returns how many bytes they take, with the list of their names.
@@ -177,29 +184,6 @@ impl Settings {
         }
         // The list has each name once more, and a comma.
         Ok(given.iter().map(|(name, value)| 2 * name.len() + 1 + value.bytes()).sum())
-    }
-
-    fn check_size(
-        &self,
-        key: &LockKey,
-        owner: &str,
-        workflow: Option<&str>,
-        data: &DataChange,
-        attributes: usize,
-    ) -> Result<(), Invalid> {
-        self.check_key(key)?;
-        self.check_owner(owner)?;
-        workflow.map_or(Ok(()), |workflow| check_name("workflow", workflow))?;
-        let payload = if let DataChange::Set(bytes) = data { bytes.len() } else { 0 };
-        let size = payload + attributes + key.bytes() + owner.len() + workflow.map_or(0, str::len) + FIXED_BYTES;
-        if size > MAX_ITEM_BYTES {
-            return Err(Invalid::new(format!(
-                "the lock's row may need {size} bytes with {payload} bytes of data and {attributes} of additional \
-                 attributes, but DynamoDB accepts items of at most {MAX_ITEM_BYTES} bytes: store large data elsewhere, \
-                 and a reference to it here"
-            )));
-        }
-        Ok(())
     }
 }
 
