@@ -45,6 +45,11 @@ impl ClockBounds {
         self.max_clock_skew
     }
 
+    /// The same, where others have to be allowed for although the wall clock proves nothing: then it is the default.
+    pub(crate) fn allowed_skew(&self) -> Duration {
+        self.max_clock_skew().unwrap_or(DEFAULT_SKEW)
+    }
+
     /// How long a contender must see a version unchanged before the holder is dead: `lease × (1 + drift)`.
     pub fn stretched(&self, lease: Duration) -> Duration {
         self.scaled(lease, 1000 + u128::from(self.drift_permille), 1000)

@@ -3,7 +3,7 @@
 //! An operation is an `async` function over a [`Port`]. The client of this crate implements the port on the SDK and
 //! awaits the operation. A driver that cannot await runs it by [steps](super::Steps).
 
-use super::clock_bounds::{ClockBounds, DEFAULT_SKEW};
+use super::clock_bounds::ClockBounds;
 use super::instants::{Instants, millis_rounded_up};
 use super::key::LockKey;
 use super::reply::{Reply, RowRead, Transacted, Written};
@@ -116,7 +116,7 @@ impl Now {
 /// By how much others allow for a difference of wall clocks. They may use the default where this client does not use
 /// its wall clock against them.
 fn skew_millis(bounds: &ClockBounds) -> u64 {
-    millis_rounded_up(bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW))
+    millis_rounded_up(bounds.allowed_skew())
 }
 
 /// A reading of the wall clock, and whether it may prove that another holder is dead.
@@ -137,6 +137,7 @@ pub struct WallClock {
 
 #[cfg(test)]
 mod tests {
+    use super::super::clock_bounds::DEFAULT_SKEW;
     use super::*;
 
     #[test]

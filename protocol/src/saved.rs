@@ -1,6 +1,5 @@
 //! A saved lock: a held lock as data, to be resumed, reclaimed or released somewhere else.
 
-use super::clock_bounds::DEFAULT_SKEW;
 use super::holding::{Holding, LeaseValidity, PendingCommit};
 use super::instants::{Instants, from_epoch_millis, millis_rounded_up};
 use super::invalid::Invalid;
@@ -166,10 +165,7 @@ impl SavedLock {
         Lease::check(lease)?;
         // The row's end of the lease counts. This drops an end that no clock within bounds can have written, because
         // on the row it would keep everybody from taking over by the wall clock.
-        let latest = now
-            .wall
-            .saturating_add(lease)
-            .saturating_add(settings.clock_bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW));
+        let latest = now.wall.saturating_add(lease).saturating_add(settings.clock_bounds.allowed_skew());
         Ok(Holding {
             key: self.key(),
             owner: self.owner.clone(),

@@ -1,7 +1,7 @@
 //! What every decision needs to know about the table and the clocks.
 
 use super::attributes::{self, Attribute, AttributesChange, MAX_ATTRIBUTE_NAME_BYTES, MAX_ATTRIBUTES};
-use super::clock_bounds::{ClockBounds, DEFAULT_SKEW};
+use super::clock_bounds::ClockBounds;
 use super::invalid::Invalid;
 use super::key::{LockKey, NAMESPACE, WAKE};
 use super::lease::Lease;
@@ -34,7 +34,7 @@ impl Settings {
     /// Checks the names, and that a row outlives its lease although its writer's wall clock may be behind.
     pub fn check(&self) -> Result<(), Invalid> {
         self.schema.check()?;
-        let skew = self.allowed_skew();
+        let skew = self.clock_bounds.allowed_skew();
         match &self.schema.ttl {
             Some(ttl) if ttl.retention < skew => Err(Invalid::new(format!(
                 "the ttl_retention of {:?} is shorter than the max_clock_skew of {skew:?}, so that DynamoDB could delete the row \
@@ -86,7 +86,7 @@ impl Settings {
     /// Checks that DynamoDB deletes no record of idempotent work while an attempt does the work, although the wall clock of its
     /// holder may be behind.
     pub fn check_keep(&self, keep: Duration) -> Result<(), Invalid> {
-        let skew = self.allowed_skew();
+        let skew = self.clock_bounds.allowed_skew();
         if self.schema.ttl.is_some() && keep < skew {
             return Err(Invalid::new(format!(
                 "the keep_for of {keep:?} is shorter than the max_clock_skew of {skew:?}, so that DynamoDB could delete the record \
@@ -94,10 +94,6 @@ impl Settings {
             )));
         }
         Ok(())
-    }
-
-    fn allowed_skew(&self) -> Duration {
-        self.clock_bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW)
     }
 
     /// Checks a prefix of owner names. Each name is longer by a few digits.

@@ -1,6 +1,5 @@
 //! Idempotent work as an acquire sees it: its record, which decides before the lock does, and what a grant writes beside the lock.
 
-use super::clock_bounds::DEFAULT_SKEW;
 use super::instants::millis_rounded_up;
 use super::port::Now;
 use super::record::{Fields, InvalidRecord, is_settled, quoted};
@@ -45,7 +44,7 @@ impl OnceRecord {
     /// Whether the record no longer counts. Clocks differ, so the record counts for the allowed skew longer than it
     /// states. Where no skew is set, because clocks are not trusted, it is the default.
     fn is_over(&self, now: &Now, settings: &Settings) -> bool {
-        let skew = millis_rounded_up(settings.clock_bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW));
+        let skew = millis_rounded_up(settings.clock_bounds.allowed_skew());
         self.kept_until.saturating_add(skew) < now.wall.millis
     }
 }

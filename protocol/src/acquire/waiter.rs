@@ -16,7 +16,7 @@
 //! come in that time is passed: it may have died. Who gives up says so, and is left out of the count.
 
 use super::options::Queueing;
-use crate::clock_bounds::{ClockBounds, DEFAULT_SKEW};
+use crate::clock_bounds::ClockBounds;
 use crate::instants::{Instants, millis_rounded_up};
 use crate::line::{Line, Turns};
 use crate::observation::{HolderWatch, Observation};
@@ -50,7 +50,7 @@ const NEXT: u32 = 3;
 /// How long until a lock is deserted: nobody in line has come for it since it was released, its lease was over or it was thawed,
 /// whatever the clocks say. `None` where the row does not tell.
 fn deserted_in(now: &Now, record: &Record, bounds: &ClockBounds) -> Option<Duration> {
-    let skew = bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW);
+    let skew = bounds.allowed_skew();
     let since = now.wall.millis.saturating_sub(millis_rounded_up(skew.saturating_add(MAX_GRACE)));
     let free_from = record.believable_end()?.max(record.freeze_changed_at.unwrap_or(0));
     let left = free_from.saturating_add(1).saturating_sub(since);

@@ -387,8 +387,8 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "DesertedIgnoresSkew",
         file: "acquire/waiter.rs",
-        find: "bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW);",
-        put: "if MISTAKEN { Duration::ZERO } else { bounds.max_clock_skew().unwrap_or(DEFAULT_SKEW) };",
+        find: "bounds.allowed_skew();",
+        put: "if MISTAKEN { Duration::ZERO } else { bounds.allowed_skew() };",
     },
     Edit {
         name: "DesertedTakeServesNobody",
