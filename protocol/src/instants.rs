@@ -51,6 +51,11 @@ pub fn millis_rounded_up(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
+/// Returns the milliseconds of a duration, rounded down, because time that did not pass must not be counted.
+pub(crate) fn millis_rounded_down(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Returns the time of this epoch millisecond. `None` where the platform cannot represent it.
 pub fn from_epoch_millis(millis: u64) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_millis(millis))

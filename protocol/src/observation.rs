@@ -2,7 +2,7 @@
 //! long past.
 
 use super::clock_bounds::ClockBounds;
-use super::instants::{Instants, millis_rounded_up};
+use super::instants::{Instants, millis_rounded_down, millis_rounded_up};
 use super::line::Turns;
 use super::port::Now;
 use super::record::Record;
@@ -31,21 +31,9 @@ pub struct Observation {
 }
 
 impl Observation {
-    pub(crate) fn new(record: &Record, unchanged_for: Duration) -> Self {
-        Self {
-            version: record.version.clone(),
-            lease_millis: millis_rounded_up(record.lease.duration()),
-            // Rounded down, because time that did not pass must not be counted.
-            unchanged_for_millis: u64::try_from(unchanged_for.as_millis()).unwrap_or(u64::MAX),
-            ticket: None,
-            turns: None,
-        }
-    }
-
     /// Makes an observation from its parts, to carry it in a format that serde does not write.
     pub fn from_parts(version: String, lease: Duration, unchanged_for: Duration) -> Self {
-        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let (lease_millis, unchanged_for_millis) = (millis(lease), millis(unchanged_for));
+        let (lease_millis, unchanged_for_millis) = (millis_rounded_down(lease), millis_rounded_down(unchanged_for));
         Self { version, lease_millis, unchanged_for_millis, ticket: None, turns: None }
     }
 
@@ -53,8 +41,7 @@ impl Observation {
     /// has passed breaks the lock's promise of exclusion.
     #[must_use]
     pub fn and_waited(mut self, waited: Duration) -> Self {
-        let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-        self.unchanged_for_millis = self.unchanged_for_millis.saturating_add(millis);
+        self.unchanged_for_millis = self.unchanged_for_millis.saturating_add(millis_rounded_down(waited));
         self
     }
 
@@ -74,8 +61,7 @@ impl Observation {
     /// The same with no more time than this, for whoever believes only so much of it.
     #[must_use]
     pub fn at_most(self, unchanged_for: Duration) -> Self {
-        let millis = u64::try_from(unchanged_for.as_millis()).unwrap_or(u64::MAX);
-        Self { unchanged_for_millis: self.unchanged_for_millis.min(millis), ..self }
+        Self { unchanged_for_millis: self.unchanged_for_millis.min(millis_rounded_down(unchanged_for)), ..self }
     }
 
     pub(crate) fn turns(&self) -> Option<Turns> {
@@ -140,7 +126,8 @@ impl HolderWatch {
     }
 
     pub(crate) fn observation(&self, now: Instants) -> Observation {
-        Observation::new(&self.record, self.unchanged_for(now))
+        let lease = Duration::from_millis(millis_rounded_up(self.record.lease.duration()));
+        Observation::from_parts(self.record.version.clone(), lease, self.unchanged_for(now))
     }
 
     fn unchanged_for(&self, now: Instants) -> Duration {

@@ -4,7 +4,7 @@
 //! awaits the operation. A driver that cannot await runs it by [steps](super::Steps).
 
 use super::clock_bounds::ClockBounds;
-use super::instants::{Instants, millis_rounded_up};
+use super::instants::{Instants, millis_rounded_down, millis_rounded_up};
 use super::key::LockKey;
 use super::reply::{Reply, RowRead, Transacted, Written};
 use super::request::Request;
@@ -105,7 +105,7 @@ impl Now {
     pub(super) fn until_end(&self, started: Instants, written: u64, ends_at_ms: u64, bounds: &ClockBounds) -> Duration {
         let by_own_clock = ends_at_ms.saturating_sub(written);
         let by_dynamodb = self.server.map_or(u64::MAX, |server| {
-            let since_started = u64::try_from(server.sent.shortest_since(started).as_millis()).unwrap_or(u64::MAX);
+            let since_started = millis_rounded_down(server.sent.shortest_since(started));
             let until_takeover = ends_at_ms.saturating_add(skew_millis(bounds).saturating_sub(SERVER_TIME_MILLIS));
             until_takeover.saturating_add(since_started).saturating_sub(server.millis)
         });
