@@ -107,14 +107,14 @@ impl HolderWatch {
     pub(crate) fn on(
         record: Record,
         after: Instants,
-        earlier: Option<HolderWatch>,
+        earlier: Option<&HolderWatch>,
         carried: Option<&Observation>,
     ) -> Self {
         if let Some(earlier) = earlier.filter(|watch| watch.record.version == record.version) {
             let state = |record: &Record| (record.released, record.freeze_reason.is_some(), record.freeze_changed_at);
             let is_like_then = state(&earlier.record) == state(&record);
             let like_this_since = if is_like_then { earlier.like_this_since } else { after };
-            return Self { record, like_this_since, ..earlier };
+            return Self { record, since: earlier.since, carried: earlier.carried, like_this_since };
         }
         let carried = carried.filter(|seen| seen.version == record.version);
         let carried = carried.map_or(Duration::ZERO, Observation::unchanged_for);
@@ -139,8 +139,9 @@ impl HolderWatch {
     pub(crate) fn dead_in(&self, now: &Now, clock_bounds: &ClockBounds) -> Duration {
         let observed =
             clock_bounds.stretched(self.record.lease.duration()).saturating_sub(self.unchanged_for(now.instants));
-        let dead_in = match self.ended_in(now, clock_bounds) {
-            Some(by_wall_clock) => observed.min(by_wall_clock),
+        // By the wall clock: until `leaseEndsAt + max_clock_skew < now`.
+        let dead_in = match self.dead_from(now, clock_bounds) {
+            Some(from) => observed.min(Duration::from_millis(from.saturating_sub(now.wall.millis))),
             None => observed,
         };
         if self.record.freeze_reason.is_some() { dead_in.max(FROZEN) } else { dead_in }
@@ -160,12 +161,6 @@ impl HolderWatch {
             .dead_from(now, clock_bounds)
             .map_or(Duration::ZERO, |from| Duration::from_millis(now.wall.millis.saturating_sub(from)));
         observed.max(by_wall_clock).min(like_this_for)
-    }
-
-    /// How long until `leaseEndsAt + max_clock_skew < now`. `None` where the wall clock proves nothing.
-    fn ended_in(&self, now: &Now, clock_bounds: &ClockBounds) -> Option<Duration> {
-        let dead_from = self.dead_from(now, clock_bounds)?;
-        Some(Duration::from_millis(dead_from.saturating_sub(now.wall.millis)))
     }
 
     /// The epoch millisecond from which the holder is dead. `None` where the wall clock proves nothing.

@@ -26,10 +26,6 @@ impl Row {
     /// Notes what a response showed. Goes on with what was observed of the same version before, or with the observation that the
     /// caller brought.
     pub(super) fn see(&mut self, record: Record, after: Instants, carried: Option<&Observation>) {
-        let earlier = match std::mem::replace(self, Row::Unseen) {
-            Row::Watched(watch) => Some(watch),
-            Row::Unseen | Row::Missing | Row::Invalid(_) => None,
-        };
-        *self = Row::Watched(HolderWatch::on(record, after, earlier, carried));
+        *self = Row::Watched(HolderWatch::on(record, after, self.watch(), carried));
     }
 }
