@@ -164,11 +164,11 @@ pub enum Action {
 
 impl Action {
     /// Releases what an attempt without a response may have got, and refuses a late copy of it.
-    pub(super) fn release_of_attempt(attempt: Version, now_ms: u64) -> Self {
+    pub(super) fn release_of_attempt(attempt: Version, now_ms: u64, keep: Option<Duration>) -> Self {
         let Version { grant, stamp: up_to } = attempt;
         let ends_at_ms = now_ms.max(up_to.millis() + 1);
         let scope = Scope::Mine { grant, up_to, token: None };
-        Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep: None, returns_row: false }
+        Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep, returns_row: false }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::instants::millis_rounded_up;
 use super::port::Now;
 use super::record::{Fields, InvalidRecord, is_settled, quoted};
-use super::request::{Action, DataChange, OnceClaim, Request, StoredOutcome};
+use super::request::{OnceClaim, StoredOutcome};
 use super::schema::{self, Schema};
 use super::settings::Settings;
 use super::value::Item;
@@ -66,11 +66,14 @@ fn outcome(fields: &mut Fields<'_>) -> Result<(StoredOutcome, u64), InvalidRecor
 /// Idempotent work as a call requests it, and what its row last showed.
 pub(super) struct Work {
     payload: Option<String>,
-    keep: Duration,
-    record: Option<OnceRecord>,
+    /// How long after its lease the record of a new grant counts.
+    pub(super) keep: Duration,
+    /// The record as it was last seen.
+    pub(super) record: Option<OnceRecord>,
     /// The record's time is over.
     is_over: bool,
-    is_claimable: bool,
+    /// Whether a Claim may be sent for a free row of ours. Otherwise the call takes exactly the version that it saw.
+    pub(super) is_claimable: bool,
 }
 
 /// What a row means for the work.
@@ -91,21 +94,10 @@ impl Work {
         Self { payload, keep, record: None, is_over: false, is_claimable: true }
     }
 
-    /// Adds to a request what it writes beside the lock.
-    pub(super) fn with_record(&self, mut request: Request) -> Request {
+    /// What a grant writes beside the lock.
+    pub(super) fn claim(&self, is_take: bool) -> OnceClaim {
         // A Claim is applied to a record that still counts, whatever was true of the one that was seen before.
-        let anew = self.is_over && matches!(request.action, Action::Take { .. });
-        match &mut request.action {
-            Action::Claim { grant, .. } | Action::Take { grant, .. } => {
-                grant.once = Some(OnceClaim { payload: self.payload.clone(), keep: self.keep, anew });
-                if anew && grant.data == DataChange::Keep {
-                    grant.data = DataChange::Remove;
-                }
-            }
-            Action::Release { keep, .. } => *keep = Some(self.keep),
-            _ => {}
-        }
-        request
+        OnceClaim { payload: self.payload.clone(), keep: self.keep, anew: is_take && self.is_over }
     }
 
     /// Interprets a row before the lock does.
@@ -125,20 +117,5 @@ impl Work {
         self.is_claimable = !is_over && record.kept_until >= now.wall.millis;
         self.record = Some(record);
         Ok(if is_settled { Look::Over } else { Look::Lock })
-    }
-
-    /// Whether a Claim may be sent for a free row of ours. Otherwise the call takes exactly the version that it saw.
-    pub(super) fn is_claimable(&self) -> bool {
-        self.is_claimable
-    }
-
-    /// How long after its lease the record of a new grant counts.
-    pub(super) fn keep(&self) -> Duration {
-        self.keep
-    }
-
-    /// The record as it was last seen.
-    pub(super) fn into_record(self) -> Option<OnceRecord> {
-        self.record
     }
 }

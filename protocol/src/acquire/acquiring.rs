@@ -100,7 +100,7 @@ impl<'a> Acquiring<'a> {
     }
 
     pub(super) fn caller(&self) -> Caller<'_> {
-        let is_claimable = self.work.as_ref().is_none_or(Work::is_claimable);
+        let is_claimable = self.work.as_ref().is_none_or(|work| work.is_claimable);
         Caller {
             owner: &self.options.owner,
             reclaim: &self.options.reclaim,
@@ -199,7 +199,7 @@ impl<'a> Acquiring<'a> {
     }
 
     fn with_record(&mut self, acquired: Acquired) -> Started {
-        Started::Lock(acquired, self.work.take().and_then(Work::into_record))
+        Started::Lock(acquired, self.work.take().and_then(|work| work.record))
     }
 
     fn granted(&self, now: &Now, attempt: &Attempt, token: u64, data: Option<Vec<u8>>) -> Acquired {
@@ -212,7 +212,7 @@ impl<'a> Acquiring<'a> {
         Acquired::Granted {
             renew_first: attempt.is_half_over(now, validity, bounds),
             data,
-            holding: Holding { keep: self.work.as_ref().map(Work::keep), pending, ..holding },
+            holding: Holding { keep: self.work.as_ref().map(|work| work.keep), pending, ..holding },
         }
     }
 
@@ -220,17 +220,13 @@ impl<'a> Acquiring<'a> {
     async fn release(&mut self, port: &mut impl Port) {
         let Some(attempt) = self.attempts.last() else { return };
         let now = port.now();
-        let action = Action::release_of_attempt(attempt.version, now.wall.millis);
+        let keep = self.work.as_ref().map(|work| work.keep);
+        let action = Action::release_of_attempt(attempt.version, now.wall.millis, keep);
         // Nothing follows from the reply.
         let _ = self.send(port, &now, action).await;
     }
 
     pub(super) async fn send(&mut self, port: &mut impl Port, now: &Now, action: Action) -> (Instants, Reply<Written>) {
-        let request = Request::alone(self.options.key.clone(), action);
-        let request = match &self.work {
-            Some(work) => work.with_record(request),
-            None => request,
-        };
-        port.write(now, request).await
+        port.write(now, Request::alone(self.options.key.clone(), action)).await
     }
 }

@@ -66,7 +66,7 @@ use super::instants::Instants;
 use super::port::{Now, Port};
 use super::record::Record;
 use super::reply::{Fault, Rejection, Written};
-use super::request::{Action, NewGrant};
+use super::request::{Action, DataChange, NewGrant};
 use super::schema;
 use super::settings::Settings;
 use super::value::Item;
@@ -334,11 +334,14 @@ impl Acquiring<'_> {
         };
         let AcquireOptions { owner, workflow, data, attributes, .. } = &self.options;
         let attempt = self.attempts.next(port, now, self.settings, vec![write.replaced()]);
-        let grant = NewGrant {
-            data: data.clone(),
-            attributes: attributes.clone(),
-            ..attempt.grant(now, owner, workflow.as_deref())
+        let once = self.work.as_ref().map(|work| work.claim(matches!(write, Write::Take { .. })));
+        let data = match data {
+            // Of a record whose time is over, only the token is kept.
+            DataChange::Keep if once.as_ref().is_some_and(|once| once.anew) => DataChange::Remove,
+            data => data.clone(),
         };
+        let grant =
+            NewGrant { data, attributes: attributes.clone(), once, ..attempt.grant(now, owner, workflow.as_deref()) };
         write.action(now, &self.caller(), grant, None)
     }
 

@@ -292,7 +292,7 @@ impl AcquiringOne<'_> {
         for (place, attempt) in &self.unknown {
             for _ in 0..MAX_RELEASES {
                 let now = port.now();
-                let action = Action::release_of_attempt(*attempt, now.wall.millis);
+                let action = Action::release_of_attempt(*attempt, now.wall.millis, None);
                 let (_, reply) = port.write(&now, Request::alone(self.wanted.places.key(*place), action)).await;
                 let retries = matches!(reply, Err(Fault::Unknown | Fault::Throttled));
                 if !retries || port.now().time_left.is_zero() {

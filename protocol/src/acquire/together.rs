@@ -418,7 +418,7 @@ impl AcquiringAll<'_> {
         let Some(attempt) = self.attempts.last() else { return };
         for lock in &self.options.locks {
             let now = port.now();
-            let action = Action::release_of_attempt(attempt.version, now.wall.millis);
+            let action = Action::release_of_attempt(attempt.version, now.wall.millis, None);
             let (_, reply) = port.write(&now, Request::alone(lock.key.clone(), action)).await;
             if reply == Err(Fault::Unknown) && port.now().time_left.is_zero() {
                 return;
