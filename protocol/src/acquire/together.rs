@@ -127,19 +127,15 @@ pub async fn acquire_all(
         refused_as_invalid: None,
         looks: 0,
     };
-    let ControlFlow::Break(end) = acquiring.pursue(port).await;
-    acquiring.finish(port, end).await
+    let ControlFlow::Break(ended) = acquiring.pursue(port).await;
+    acquiring.finish(port, ended).await
 }
 
 /// How the requests of a call ended.
-enum End {
-    Granted(AcquiredAll),
-    Held(Blocked),
-    Failed(FailedAcquire),
-}
+type Ended = Result<AcquiredAll, FailedAcquire>;
 
 /// `Break` ends the call.
-type Flow<T> = ControlFlow<End, T>;
+type Flow<T> = ControlFlow<Ended, T>;
 
 /// A transaction as it was first sent.
 #[derive(Debug)]
@@ -250,7 +246,7 @@ impl AcquiringAll<'_> {
             let next = seen.map_or(0, |seen| seen.saturating_add(1));
             if next == u64::MAX {
                 let invalid = InvalidRecord::of_last_token(&lock.key, &self.settings.schema, next - 1);
-                return ControlFlow::Break(End::Failed(FailedAcquire { failure: invalid.into(), of: vec![index] }));
+                return failed_at(index, invalid.into());
             }
             token = token.max(next);
         }
@@ -282,9 +278,7 @@ impl AcquiringAll<'_> {
         };
         let record = match Record::read_to_hold(item, &self.settings.schema) {
             Ok(record) => record,
-            Err(invalid) => {
-                return ControlFlow::Break(End::Failed(FailedAcquire { failure: invalid.into(), of: vec![index] }));
-            }
+            Err(invalid) => return failed_at(index, invalid.into()),
         };
         seen.see(record, after, self.options.locks[index].observation.as_ref());
         ControlFlow::Continue(())
@@ -306,7 +300,7 @@ impl AcquiringAll<'_> {
             self.call.waits();
             self.looks += 1;
             if now.wait_left.is_zero() {
-                return ControlFlow::Break(End::Held(self.holders(&now)));
+                return ControlFlow::Break(Ok(AcquiredAll::Held(self.holders(&now))));
             }
             let pause = self.pause(port, &now, &blocked);
             port.sleep(&now, pause).await;
@@ -327,7 +321,7 @@ impl AcquiringAll<'_> {
             let attempt = self.attempts.that_wrote(version);
             if record.released || record.token != self.token_of(version.stamp) || attempt.is_none() {
                 // It was released by a cleanup of our workflow, or no attempt of this call wrote it.
-                return ControlFlow::Break(End::Failed(FailedAcquire { failure: Failure::Lost, of: vec![index] }));
+                return failed_at(index, Failure::Lost);
             }
             self.granted(now, attempt)?;
         }
@@ -341,9 +335,7 @@ impl AcquiringAll<'_> {
             match verdict(now, row, &self.caller(index)) {
                 Verdict::May(_) => {}
                 Verdict::Wait(wait) => blocked.push((index, wait.due_in())),
-                Verdict::Refuse(failure) => {
-                    return ControlFlow::Break(End::Failed(FailedAcquire { failure, of: vec![index] }));
-                }
+                Verdict::Refuse(failure) => return failed_at(index, failure),
             }
         }
         ControlFlow::Continue(blocked)
@@ -365,25 +357,23 @@ impl AcquiringAll<'_> {
         }
     }
 
-    fn out_of_time(&self, now: &Now, failure: Failure) -> End {
+    fn out_of_time(&self, now: &Now, failure: Failure) -> Ended {
         match self.blocked(now) {
             ControlFlow::Break(refused) => refused,
-            ControlFlow::Continue(blocked) if blocked.is_empty() => End::Failed(failure.into()),
-            ControlFlow::Continue(_) => End::Held(self.holders(now)),
+            ControlFlow::Continue(blocked) if blocked.is_empty() => Err(failure.into()),
+            ControlFlow::Continue(_) => Ok(AcquiredAll::Held(self.holders(now))),
         }
     }
 
     /// Returns the caller's result. Without a grant, first releases the locks in case an attempt was applied, or still
     /// will be.
-    async fn finish(&mut self, port: &mut impl Port, end: End) -> Result<AcquiredAll, FailedAcquire> {
-        match end {
-            End::Granted(granted) => Ok(granted),
-            End::Held(_) | End::Failed(_) if self.call.is_unknown() => {
+    async fn finish(&mut self, port: &mut impl Port, ended: Ended) -> Ended {
+        match ended {
+            Ok(AcquiredAll::Held(_)) | Err(_) if self.call.is_unknown() => {
                 self.release(port).await;
                 Err(Failure::OutcomeUnknown.into())
             }
-            End::Held(blocked) => Ok(AcquiredAll::Held(blocked)),
-            End::Failed(failed) => Err(failed),
+            ended => ended,
         }
     }
 
@@ -402,7 +392,7 @@ impl AcquiringAll<'_> {
             let pending = attempt.resolved(index, lock.commit, &lock.reclaim);
             Holding { pending, ..holding }
         };
-        ControlFlow::Break(End::Granted(AcquiredAll::Granted {
+        ControlFlow::Break(Ok(AcquiredAll::Granted {
             holdings: locks.iter().enumerate().map(holding).collect(),
             renew_first: attempt.is_half_over(now, validity, bounds),
         }))
@@ -440,5 +430,10 @@ impl AcquiringAll<'_> {
 }
 
 fn failed<T>(failure: Failure) -> Flow<T> {
-    ControlFlow::Break(End::Failed(failure.into()))
+    ControlFlow::Break(Err(failure.into()))
+}
+
+/// A failure that is about the lock at this position.
+fn failed_at<T>(index: usize, failure: Failure) -> Flow<T> {
+    ControlFlow::Break(Err(FailedAcquire { failure, of: vec![index] }))
 }
