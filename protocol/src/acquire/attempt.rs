@@ -23,6 +23,8 @@ pub(crate) struct Attempt {
     now: u64,
     pub(crate) lease: Lease,
     pub(crate) ends_at_ms: u64,
+    /// The token that it writes, where the call chooses it.
+    pub(crate) token: Option<u64>,
     /// For each row: the version that the attempt replaces, where it is known and one of ours. Empty where none is.
     replaces: Vec<Option<Version>>,
 }
@@ -110,6 +112,7 @@ impl Attempts {
         port: &mut impl Port,
         now: &Now,
         settings: &Settings,
+        token: Option<u64>,
         replaces: Vec<Option<Version>>,
     ) -> &Attempt {
         let grant = *self.grant.get_or_insert_with(|| Grant::from_random(port.random()));
@@ -121,6 +124,7 @@ impl Attempts {
             now: now.wall.latest,
             ends_at_ms: now.wall.latest.saturating_add(millis_rounded_up(lease.duration())),
             lease,
+            token,
             replaces,
         };
         self.all.push(attempt);

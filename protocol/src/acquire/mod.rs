@@ -333,7 +333,7 @@ impl Acquiring<'_> {
             Next::Join => return Action::Join { sleeps: self.options.queueing == Queueing::BetweenCalls },
         };
         let AcquireOptions { owner, workflow, data, attributes, .. } = &self.options;
-        let attempt = self.attempts.next(port, now, self.settings, vec![write.replaced()]);
+        let attempt = self.attempts.next(port, now, self.settings, None, vec![write.replaced()]);
         let once = self.work.as_ref().map(|work| work.claim(matches!(write, Write::Take { .. })));
         let data = match data {
             // Of a record whose time is over, only the token is kept.

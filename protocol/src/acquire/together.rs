@@ -44,7 +44,6 @@ use crate::reply::{Fault, Refusal, Rejection, Transacted};
 use crate::request::{Action, NewGrant, REPEATABLE, Request, TransactionId};
 use crate::settings::Settings;
 use crate::value::Item;
-use crate::version::Stamp;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -120,7 +119,6 @@ pub async fn acquire_all(
         options,
         rows,
         attempts: Attempts::default(),
-        tokens: Vec::new(),
         sent: None,
         call: Call::new(),
         poll: Backoff::behind_a_holder(),
@@ -150,8 +148,6 @@ struct AcquiringAll<'a> {
     /// In the order of the keys.
     rows: Vec<Row>,
     attempts: Attempts,
-    /// The token of each attempt.
-    tokens: Vec<(Stamp, u64)>,
     /// The last transaction, while it has no response.
     sent: Option<SentTransaction>,
     call: Call,
@@ -222,8 +218,7 @@ impl AcquiringAll<'_> {
         let writes: Vec<Write> =
             (0..self.rows.len()).map(|index| self.caller(index).write(now, &self.rows[index])).collect();
         let replaces = writes.iter().map(Write::replaced).collect();
-        let attempt = self.attempts.next(port, now, self.settings, replaces).clone();
-        self.tokens.push((attempt.version.stamp, token));
+        let attempt = self.attempts.next(port, now, self.settings, Some(token), replaces).clone();
         let id = TransactionId::from_random(port.random());
         let AcquireAllOptions { locks, owner, workflow, keeps_attributes } = &self.options;
         let attributes = if *keeps_attributes { AttributesChange::Keep } else { AttributesChange::Replace(Vec::new()) };
@@ -319,7 +314,7 @@ impl AcquiringAll<'_> {
                 continue;
             };
             let attempt = self.attempts.that_wrote(version);
-            if record.released || record.token != self.token_of(version.stamp) || attempt.is_none() {
+            if record.released || attempt.is_none_or(|attempt| record.token != attempt.token) {
                 // It was released by a cleanup of our workflow, or no attempt of this call wrote it.
                 return failed_at(index, Failure::Lost);
             }
@@ -379,8 +374,7 @@ impl AcquiringAll<'_> {
 
     /// Breaks with the grant that this attempt has written into all rows.
     fn granted(&self, now: &Now, attempt: Option<&Attempt>) -> Flow<()> {
-        let Some((attempt, token)) = attempt.and_then(|attempt| Some((attempt, self.token_of(attempt.version.stamp)?)))
-        else {
+        let Some((attempt, token)) = attempt.and_then(|attempt| Some((attempt, attempt.token?))) else {
             return failed(Failure::OutcomeUnknown);
         };
         let AcquireAllOptions { owner, workflow, locks, .. } = &self.options;
@@ -396,10 +390,6 @@ impl AcquiringAll<'_> {
             holdings: locks.iter().enumerate().map(holding).collect(),
             renew_first: attempt.is_half_over(now, validity, bounds),
         }))
-    }
-
-    fn token_of(&self, stamp: Stamp) -> Option<u64> {
-        self.tokens.iter().find(|(sent, _)| *sent == stamp).map(|(_, token)| *token)
     }
 
     /// Releases each lock in case an attempt without a response was applied, or still will be. Once the caller's time is
