@@ -402,7 +402,8 @@ async fn send(port: &mut impl Port, now: &Now, mut requests: Vec<Request>) -> (I
 
 /// Returns the release in a transaction.
 fn release(holding: &Holding, data: DataChange, now: &Now) -> Action {
-    let scope = Scope::Mine { grant: holding.newest.grant, up_to: holding.seen, token: Some(holding.token) };
+    let up_to = Version { stamp: holding.seen, ..holding.newest };
+    let scope = Scope::Mine { up_to, token: Some(holding.token) };
     let ends_at_ms = now.wall.written.max(holding.newest.stamp.millis() + 1);
     Action::Release { scope, ends_at_ms, data, keep: holding.keep, returns_row: false }
 }

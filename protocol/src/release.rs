@@ -36,7 +36,7 @@ use super::request::{Action, DataChange, Request, Scope};
 use super::schema;
 use super::settings::Settings;
 use super::value::Item;
-use super::version::Stamp;
+use super::version::{Stamp, Version};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -75,7 +75,8 @@ pub async fn release(
     holding: &Holding,
     options: ReleaseOptions,
 ) -> Result<Released, Failure> {
-    let scope = Scope::Mine { grant: holding.newest.grant, up_to: holding.seen, token: Some(holding.token) };
+    let up_to = Version { stamp: holding.seen, ..holding.newest };
+    let scope = Scope::Mine { up_to, token: Some(holding.token) };
     let holder = Whose::Holder { holding, or_later_grant_of_owner: options.or_later_grant_of_owner };
     let mut releasing = Releasing::new(settings, &holding.key, holder, options);
     releasing.newest = Some(holding.newest.stamp);
@@ -146,7 +147,7 @@ fn of_holder(holding: &Holding, or_later_grant_of_owner: bool, record: &Record) 
         _ if record.is_broken() => Meaning::Gone,
         Some(version) => {
             // A copy of ours renewed it. Release that version, and no newer one.
-            Meaning::Ours(Scope::Mine { grant: newest.grant, up_to: version.stamp, token: Some(*token) })
+            Meaning::Ours(Scope::Mine { up_to: version, token: Some(*token) })
         }
         _ if !(or_later_grant_of_owner && record.is_ours() && record.owner == *owner) => Meaning::Gone,
         _ if record.released => Meaning::Free,

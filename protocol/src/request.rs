@@ -3,7 +3,7 @@
 use super::attributes::{AttributesChange, EarlierNames};
 use super::key::LockKey;
 use super::lease::Lease;
-use super::version::{Grant, Stamp, Version};
+use super::version::{Grant, Version};
 use std::fmt;
 use std::time::Duration;
 use uuid::Uuid;
@@ -165,9 +165,8 @@ pub enum Action {
 impl Action {
     /// Releases what an attempt without a response may have got, and refuses a late copy of it.
     pub(super) fn release_of_attempt(attempt: Version, now_ms: u64, keep: Option<Duration>) -> Self {
-        let Version { grant, stamp: up_to } = attempt;
-        let ends_at_ms = now_ms.max(up_to.millis() + 1);
-        let scope = Scope::Mine { grant, up_to, token: None };
+        let ends_at_ms = now_ms.max(attempt.stamp.millis() + 1);
+        let scope = Scope::Mine { up_to: attempt, token: None };
         Action::Release { scope, ends_at_ms, data: DataChange::Keep, keep, returns_row: false }
     }
 }
@@ -278,11 +277,10 @@ pub enum NextToken {
 /// Which grant a Release ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// This grant, up to this version.
+    /// The grant of this version.
     Mine {
-        grant: Grant,
         /// The newest version that may be ended.
-        up_to: Stamp,
+        up_to: Version,
         /// The grant's token. Unknown only when an acquire without a response releases its grant.
         token: Option<u64>,
     },

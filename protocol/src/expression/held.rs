@@ -20,9 +20,7 @@ impl Expression {
 
     pub(super) fn scope(&mut self, scope: &Scope) {
         match scope {
-            Scope::Mine { grant, up_to, token } => {
-                self.mine(&Version { grant: *grant, stamp: *up_to }, *token);
-            }
+            Scope::Mine { up_to, token } => self.mine(up_to, *token),
             Scope::Exactly { version, workflow } => {
                 self.condition.push_str("recordVersionNumber = :seen");
                 self.text(":seen", version.as_str());

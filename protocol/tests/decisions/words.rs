@@ -133,9 +133,9 @@ fn token_said(token: NextToken) -> String {
 
 fn scoped(scope: &Scope, attempts: &[Version]) -> String {
     match scope {
-        Scope::Mine { grant, up_to, token } => {
+        Scope::Mine { up_to, token } => {
             let token = token.map_or("any token".to_owned(), |token| format!("token {token}"));
-            format!("all up to {} ({token})", named(&Version { grant: *grant, stamp: *up_to }.text(), attempts))
+            format!("all up to {} ({token})", named(&up_to.text(), attempts))
         }
         Scope::Exactly { version, workflow } => {
             let of = workflow.as_ref().map_or(String::new(), |workflow| format!(" of {workflow}"));

@@ -40,7 +40,7 @@ fn renewals() -> Vec<Case> {
 }
 
 fn mine() -> Scope {
-    Scope::Mine { grant: version().grant, up_to: version().stamp, token: Some(7) }
+    Scope::Mine { up_to: version(), token: Some(7) }
 }
 
 fn release(scope: Scope) -> Action {
@@ -51,7 +51,7 @@ fn releases() -> Vec<Case> {
     let exactly = |workflow: Option<&str>| {
         release(Scope::Exactly { version: "ll1-x".to_owned(), workflow: workflow.map(str::to_owned) })
     };
-    let of_an_attempt = Scope::Mine { grant: version().grant, up_to: version().stamp, token: None };
+    let of_an_attempt = Scope::Mine { up_to: version(), token: None };
     let shown =
         Action::Release { scope: mine(), ends_at_ms: 6_000, data: DataChange::Keep, keep: None, returns_row: true };
     let without_data =

@@ -107,8 +107,7 @@ impl<'a> Requests<'a> {
 
     /// Releases `$lock`.
     pub(crate) fn release(&self) -> Result<Object, Error> {
-        let Version { grant, stamp: up_to } = sample_version();
-        let scope = Scope::Mine { grant, up_to, token: Some(0) };
+        let scope = Scope::Mine { up_to: sample_version(), token: Some(0) };
         let release = self.rendered(Action::Release {
             scope,
             ends_at_ms: 0,

@@ -137,9 +137,9 @@ impl Lock {
                     count(&self.sometimes.renewed_late);
                 }
             }
-            Action::Release { scope: Scope::Mine { grant: own, token: of, .. }, .. } => {
+            Action::Release { scope: Scope::Mine { up_to, token: of }, .. } => {
                 count(&self.sometimes.released);
-                let is = before.is_some_and(|before| before[..37] == own.first_version()[..37]);
+                let is = before.is_some_and(|before| before[..37] == up_to.grant.first_version()[..37]);
                 if !is || of.is_some_and(|of| of != token) {
                     state.breaks("a release of another grant");
                 }

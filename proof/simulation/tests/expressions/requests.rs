@@ -224,7 +224,7 @@ fn scope(seen: Option<String>, current: Version, token: u64, rng: &mut Rng) -> S
             version: seen.unwrap_or_else(|| "a peer's".to_owned()),
             workflow: rng.bool().then(|| "arn".into()),
         },
-        _ => Scope::Mine { grant: current.grant, up_to: current.stamp, token: rng.bool().then_some(token) },
+        _ => Scope::Mine { up_to: current, token: rng.bool().then_some(token) },
     }
 }
 
