@@ -7,13 +7,19 @@ use crate::request::{LineRule, NewGrant, NextToken, OnceClaim};
 use crate::schema::{ATTRIBUTE_NAMES, LEFT_TICKETS, Schema};
 use crate::version::OURS;
 
-/// The condition "nobody ever wrote the row, or it is ours and released, or it is ours and its lease ended long ago".
+/// The condition "nobody ever wrote the row, or it is ours", and for the latter all that follows.
+const UNWRITTEN_OR_OURS: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours)";
+/// The condition "it is released".
 ///
 /// `leaseEndsAt <= :now` refuses a delayed copy of a Claim after a release that is newer than the Claim.
-const CLAIM: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
-     AND attribute_exists(isReleased) AND leaseEndsAt <= :now";
-const CLAIM_BY_WALL_CLOCK: &str = "attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) \
-     AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)";
+const FREE: &str = " AND attribute_exists(isReleased) AND leaseEndsAt <= :now";
+/// The same, or its lease ended long ago.
+const FREE_OR_DEAD: &str = " AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)";
+
+/// The condition "it is a record of idempotent work that still counts".
+const COUNTS: &str = " AND keptUntilAt >= :now";
+/// The condition "it is a record of the same work".
+const SAME_PAYLOAD: &str = " AND (attribute_not_exists(payloadHash) OR payloadHash = :payload)";
 
 /// The condition "the lock is not frozen".
 const NOT_FROZEN: &str = " AND attribute_not_exists(freezeReason)";
@@ -47,16 +53,20 @@ impl Expression {
         token: NextToken,
         schema: &Schema,
     ) {
-        match &grant.once {
-            None => {
-                self.condition.push_str(if trusted.is_some() { CLAIM_BY_WALL_CLOCK } else { CLAIM });
-                if looks_at_line {
-                    self.condition.push_str(NOBODY_WAITS);
-                }
-                self.condition.push_str(NOT_FROZEN);
+        self.condition.push_str(UNWRITTEN_OR_OURS);
+        if let Some(once) = &grant.once {
+            self.condition.push_str(COUNTS);
+            if once.payload.is_some() {
+                self.condition.push_str(SAME_PAYLOAD);
             }
-            // It is never frozen.
-            Some(once) => self.claim_once(once.payload.is_some(), trusted.is_some()),
+        }
+        self.condition.push_str(if trusted.is_some() { FREE_OR_DEAD } else { FREE });
+        // Nobody waits in line for idempotent work, and it is never frozen.
+        if grant.once.is_none() {
+            if looks_at_line {
+                self.condition.push_str(NOBODY_WAITS);
+            }
+            self.condition.push_str(NOT_FROZEN);
         }
         self.above(token);
         self.without_unseen_attributes(&grant.attributes);
@@ -85,20 +95,6 @@ impl Expression {
             AttributesChange::Replace(given) if given.is_empty() => self.condition.push_str(WITHOUT_ATTRIBUTES),
             AttributesChange::Replace(_) => self.condition.push_str(WITH_THESE_ATTRIBUTES),
         }
-    }
-
-    /// Like a plain Claim, but applied only to a record of the same work that still counts.
-    fn claim_once(&mut self, payload: bool, by_wall_clock: bool) {
-        self.condition
-            .push_str("attribute_not_exists(#pk) OR begins_with(recordVersionNumber, :ours) AND keptUntilAt >= :now");
-        if payload {
-            self.condition.push_str(" AND (attribute_not_exists(payloadHash) OR payloadHash = :payload)");
-        }
-        self.condition.push_str(if by_wall_clock {
-            " AND (attribute_exists(isReleased) AND leaseEndsAt <= :now OR leaseEndsAt < :trusted)"
-        } else {
-            " AND attribute_exists(isReleased) AND leaseEndsAt <= :now"
-        });
     }
 
     /// Adds what a grant of idempotent work writes beside the lock. Returns the attributes to remove.
