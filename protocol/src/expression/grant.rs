@@ -207,8 +207,9 @@ impl Expression {
         let earlier = self.attributes(&grant.attributes, names, schema);
         let [state, outcome, outcome_at, payload] = once;
         let ttl = schema.others_ttl();
-        self.remove(&[Some("isReleased"), workflow, data, state, outcome, outcome_at, payload, ttl, left]);
-        self.removes_too(&earlier);
+        let mut removed = vec![Some("isReleased"), workflow, data, state, outcome, outcome_at, payload, ttl, left];
+        removed.extend(earlier.into_iter().map(Some));
+        self.remove(&removed);
         self.lists_no_more(over);
         self.returns = Returns::AllNew;
     }

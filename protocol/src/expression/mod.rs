@@ -208,14 +208,6 @@ impl Expression {
         }
     }
 
-    /// Adds attributes to those that are removed.
-    fn removes_too(&mut self, attributes: &[&str]) {
-        for attribute in attributes {
-            self.update.push_str(", ");
-            self.update.push_str(attribute);
-        }
-    }
-
     /// Adds a string behind a `:` placeholder.
     fn text(&mut self, name: &'static str, text: impl Into<String>) {
         self.values.push((name, Value::S(text.into())));
