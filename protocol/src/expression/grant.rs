@@ -1,6 +1,6 @@
 //! The expressions of Claim and Take, which make a lock ours.
 
-use super::line::NOBODY_WAITS;
+use super::line::{NOBODY_JOINED, NOBODY_WAITS};
 use super::{Expression, Returns};
 use crate::attributes::{AttributesChange, EarlierNames, MAX_ATTRIBUTES, list, listed};
 use crate::request::{LineRule, NewGrant, NextToken, OnceClaim};
@@ -148,7 +148,7 @@ impl Expression {
         self.above(token);
         match line {
             LineRule::NobodyWaits => self.condition.push_str(NOBODY_WAITS),
-            LineRule::Ends(_) => self.while_nobody_joined_since(),
+            LineRule::Ends(_) => self.condition.push_str(NOBODY_JOINED),
             LineRule::Ignored | LineRule::Serves { .. } => {}
         }
         let names = match names {

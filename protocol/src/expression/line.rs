@@ -8,7 +8,7 @@ use crate::version::OURS;
 /// The condition "nobody waits in line".
 pub(super) const NOBODY_WAITS: &str = " AND (attribute_not_exists(lastTicket) OR lastTicket <= servedTicket)";
 /// The condition "nobody has taken a ticket since".
-const NOBODY_JOINED: &str = " AND lastTicket = :ticket";
+pub(super) const NOBODY_JOINED: &str = " AND lastTicket = :ticket";
 
 impl Expression {
     /// Takes a ticket exactly where a Claim is refused: of a lock that is held, or that others wait for. So nobody takes
@@ -40,10 +40,6 @@ impl Expression {
         self.number(":ticket", ticket);
         self.number(":most", MAX_LEFT);
         self.numbers(":own", &[ticket]);
-    }
-
-    pub(super) fn while_nobody_joined_since(&mut self) {
-        self.condition.push_str(NOBODY_JOINED);
     }
 
     pub(super) fn serves(&mut self, ticket: u64) {
