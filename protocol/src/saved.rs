@@ -114,18 +114,16 @@ impl SavedLock {
     /// Saves a held lock.
     #[doc(hidden)]
     pub fn of(holding: &Holding) -> Self {
-        Self {
-            key: holding.key.key().to_owned(),
-            sort_key: holding.key.sort_key().map(str::to_owned),
-            owner: holding.owner.clone(),
-            version: holding.newest.to_string(),
-            fencing_token: holding.token,
-            lease_seconds: holding.lease.duration().as_secs_f64(),
-            lease_ends_at: holding.ends_at_ms,
-            workflow: holding.workflow.clone(),
-            seen: Some(holding.seen).filter(|seen| *seen < holding.newest.stamp),
-            commit: holding.pending,
-        }
+        let saved = Self::from_parts(
+            holding.key.clone(),
+            holding.owner.clone(),
+            holding.newest.to_string(),
+            holding.token,
+            holding.lease.duration(),
+            holding.ends_at_ms,
+            holding.workflow.clone(),
+        );
+        Self { seen: Some(holding.seen).filter(|seen| *seen < holding.newest.stamp), commit: holding.pending, ..saved }
     }
 
     /// Checks that it belongs to a table with these settings.
