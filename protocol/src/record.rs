@@ -219,15 +219,8 @@ pub fn is_settled(row: &Item) -> bool {
 
 /// Puts a text in quotation marks, and cuts it where it is long.
 pub fn quoted(text: &str) -> String {
-    match text
-        .char_indices()
-        .map(|(start, letter)| start + letter.len_utf8())
-        .take_while(|end| *end <= MAX_QUOTE_BYTES)
-        .last()
-    {
-        Some(end) if end < text.len() => format!("{:?}… ({} bytes)", &text[..end], text.len()),
-        _ => format!("{text:?}"),
-    }
+    let quote = &text[..text.floor_char_boundary(MAX_QUOTE_BYTES)];
+    if quote.len() < text.len() { format!("{quote:?}… ({} bytes)", text.len()) } else { format!("{text:?}") }
 }
 
 /// Reads a row attribute by attribute.
