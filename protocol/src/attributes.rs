@@ -14,7 +14,7 @@ pub const MAX_ATTRIBUTES: usize = 20;
 /// The longest name of an additional attribute, in bytes. An index of DynamoDB projects no longer names.
 pub(super) const MAX_ATTRIBUTE_NAME_BYTES: usize = 255;
 /// Between two names in `attributeNames`.
-const SEPARATOR: char = ',';
+const SEPARATOR: &str = ",";
 
 /// The value of an additional attribute, see `Acquire::attribute`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,14 +120,7 @@ pub enum EarlierNames {
 
 /// The names as the row lists them.
 pub(super) fn list(attributes: &[(String, Attribute)]) -> String {
-    let mut listed = String::new();
-    for (name, _) in attributes {
-        if !listed.is_empty() {
-            listed.push(SEPARATOR);
-        }
-        listed.push_str(name);
-    }
-    listed
+    attributes.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(SEPARATOR)
 }
 
 /// The names in a list.
