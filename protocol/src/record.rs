@@ -55,22 +55,17 @@ pub struct Record {
 
 impl Record {
     /// Reads a row strictly.
-    pub fn read(item: Item, schema: &Schema) -> Result<Self, InvalidRecord> {
-        Self::read_fields(item, schema, false)
-    }
-
-    /// `is_over`: the row is that of idempotent work whose outcome no longer counts. It has no lease, and nobody holds it.
-    fn read_fields(mut item: Item, schema: &Schema, is_over: bool) -> Result<Self, InvalidRecord> {
+    pub fn read(mut item: Item, schema: &Schema) -> Result<Self, InvalidRecord> {
         let mut fields = Fields { item: &mut item, schema };
         let version = fields.required_text(schema::VERSION)?;
         let owner = fields.required_text(schema::OWNER)?;
-        let lease = if is_over { Lease::new(ENDED, schema.dialect) } else { fields.lease()? };
+        let lease = fields.lease()?;
         let record = Self {
             owner,
             lease,
             own_version: Version::parse(&version),
             version,
-            released: fields.text(schema::RELEASED)?.is_some() || is_over,
+            released: fields.text(schema::RELEASED)?.is_some(),
             data: fields.bytes(schema::DATA)?,
             token: fields.token()?,
             ends_at_ms: fields.number(schema::ENDS)?,
@@ -93,10 +88,11 @@ impl Record {
         Self::read(item, schema)
     }
 
-    /// The same, of the row of idempotent work whose outcome no longer counts: as that of a lock that nobody holds.
+    /// The same, of the row of idempotent work whose outcome no longer counts: as that of a lock that nobody holds. It has no
+    /// lease.
     pub(super) fn read_over_to_hold(mut item: Item, schema: &Schema) -> Result<Self, InvalidRecord> {
-        refuse_other_ttl(&mut item, schema)?;
-        Self::read_fields(item, schema, true)
+        item.set(schema::LEASE, Value::S(Lease::new(ENDED, schema.dialect).text().to_owned()));
+        Ok(Self { released: true, ..Self::read_to_hold(item, schema)? })
     }
 
     /// Reads a row that was just granted. The write added one to the token, so a token of zero is an error.
