@@ -97,8 +97,9 @@ pub async fn break_lock(port: &mut impl Port, key: &LockKey, seen: &str, reason:
         Action::Break { seen: seen.to_owned(), version, ends_at_ms: end(now, seen), reason }
     };
     let is_free = |row: Option<&Item>| {
-        let versions = [Some(seen), new.as_deref()];
-        versions.into_iter().flatten().any(|version| meaning(row, version) == Broken::Free)
+        let released = row.filter(|row| row.get(schema::RELEASED).is_some());
+        let version = released.and_then(|row| row.text(schema::VERSION));
+        version.is_some_and(|version| version == seen || Some(version) == new.as_deref())
     };
     let applied = single_write(port, key, action, is_free).await?;
     Ok(if applied { Broken::Free } else { Broken::Changed })
@@ -108,11 +109,6 @@ pub async fn break_lock(port: &mut impl Port, key: &LockKey, seen: &str, reason:
 /// grant's own Claim is refused although this clock is behind.
 fn end(now: u64, version: &str) -> u64 {
     now.max(Version::parse(version).map_or(0, |version| version.stamp.millis() + 1))
-}
-
-fn meaning(row: Option<&Item>, seen: &str) -> Broken {
-    let is_free = row.is_some_and(|row| row.text(schema::VERSION) == Some(seen) && row.get(schema::RELEASED).is_some());
-    if is_free { Broken::Free } else { Broken::Changed }
 }
 
 /// Freezes the lock for this reason, if its row is as expected. Returns whether it was.
@@ -180,7 +176,7 @@ async fn row_to_change(
     changed(port, settings, key, row, read).map_err(|invalid| call.fail(invalid.into()))
 }
 
-/// Reads the row as a record that may be changed.
+/// Reads the row as a record that may be changed. Returns also the time of the change.
 fn changed(
     port: &mut impl Port,
     settings: &Settings,
@@ -193,19 +189,14 @@ fn changed(
         return Err(InvalidRecord::of(key, &settings.schema, schema::KEPT_UNTIL, found));
     }
     let record = row.map(|row| read(row, &settings.schema)).transpose()?;
-    let at = next(port, settings, key, record.as_ref())?;
-    Ok((record, at))
-}
-
-/// The time of the change that follows. It leaves room for one after it.
-fn next(port: &mut impl Port, settings: &Settings, key: &LockKey, seen: Option<&Record>) -> Result<u64, InvalidRecord> {
-    let before = seen.and_then(|record| record.freeze_changed_at);
+    let before = record.as_ref().and_then(|record| record.freeze_changed_at);
     let at = port.now().wall.written.max(before.map_or(0, |before| before.saturating_add(1)));
+    // It leaves room for one after it.
     if at == u64::MAX {
         let found = format!("{}, but must be smaller, so that later times can follow", before.unwrap_or_default());
         return Err(InvalidRecord::of(key, &settings.schema, schema::FREEZE_CHANGED_AT, found));
     }
-    Ok(at)
+    Ok((record, at))
 }
 
 /// Whether the row shows that this change was the last one.
