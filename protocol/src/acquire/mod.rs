@@ -145,20 +145,17 @@ impl Acquiring<'_> {
     }
 
     async fn pursue(&mut self, port: &mut impl Port) -> Flow<Infallible> {
-        let mut next = match &self.row {
-            Row::Watched(_) => {
-                let now = self.now(port);
-                self.next(port, now).await?
+        let mut now = match &self.row {
+            Row::Watched(_) => self.now(port),
+            Row::Unseen if self.waiter.ticket().is_some() => self.look(port).await?,
+            Row::Unseen | Row::Missing | Row::Invalid(_) => {
+                let first = Next::Grant(self.caller().write_without_record());
+                self.write(port, &first).await?
             }
-            Row::Unseen if self.waiter.ticket().is_some() => {
-                let now = self.look(port).await?;
-                self.next(port, now).await?
-            }
-            Row::Unseen | Row::Missing | Row::Invalid(_) => Next::Grant(self.caller().write_without_record()),
         };
         loop {
-            let now = self.write(port, &next).await?;
-            next = self.next(port, now).await?;
+            let next = self.next(port, now).await?;
+            now = self.write(port, &next).await?;
         }
     }
 
