@@ -164,10 +164,7 @@ impl SentRenewal {
 
 /// The row refused a write of this grant. Adopts what a copy of ours wrote. Fails when the grant is over.
 pub(super) fn adopt(settings: &Settings, holding: &mut Holding, row: Option<Item>) -> Result<(), Failure> {
-    let Some(row) = row else { return Err(Failure::Lost) };
-    if is_settled(&row) {
-        return Err(Failure::Lost);
-    }
+    let Some(row) = row.filter(|row| !is_settled(row)) else { return Err(Failure::Lost) };
     let record = Record::read(row.clone(), &settings.schema)?;
     let Some(version) = record.own_version.filter(|version| is_still_ours(holding, *version, &record)) else {
         return Err(Failure::Lost);

@@ -47,18 +47,6 @@ const MAX_PAUSE_OF_NEXT: Duration = Duration::from_millis(400);
 /// How many the next ones are.
 const NEXT: u32 = 3;
 
-/// How long until a lock is deserted: nobody in line has come for it since it was released, its lease was over or it was thawed,
-/// whatever the clocks say. `None` where the row does not tell.
-fn deserted_in(now: &Now, record: &Record, bounds: &ClockBounds) -> Option<Duration> {
-    let skew = bounds.allowed_skew();
-    let since = now.wall.millis.saturating_sub(millis_rounded_up(skew.saturating_add(MAX_GRACE)));
-    let free_from = record.believable_end()?.max(record.freeze_changed_at.unwrap_or(0));
-    let left = free_from.saturating_add(1).saturating_sub(since);
-    // Clocks differ by the skew at most, so a longer time is that of a wrong clock. It is not waited for: whoever asks again then may
-    // have seen for long enough that nobody comes.
-    Some(Duration::from_millis(left).min(skew.saturating_mul(2).saturating_add(MAX_GRACE)))
-}
-
 /// What a caller knows about the line of one lock, and about its own turn.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waiter {
@@ -170,9 +158,17 @@ impl Waiter {
         }
     }
 
-    /// How long until this caller may take a lock although it looks only once. `None` where the row does not tell.
+    /// How long until this caller may take a lock although it looks only once, because it is deserted: nobody in line has come
+    /// for it since it was released, its lease was over or it was thawed, whatever the clocks say. `None` where the row does not
+    /// tell.
     pub(super) fn deserted_in(&self, now: &Now, record: &Record, bounds: &ClockBounds) -> Option<Duration> {
-        deserted_in(now, record, bounds).map(|left| left.saturating_sub(self.lost()))
+        let skew = bounds.allowed_skew();
+        let since = now.wall.millis.saturating_sub(millis_rounded_up(skew.saturating_add(MAX_GRACE)));
+        let free_from = record.believable_end()?.max(record.freeze_changed_at.unwrap_or(0));
+        let left = Duration::from_millis(free_from.saturating_add(1).saturating_sub(since));
+        // Clocks differ by the skew at most, so a longer time is that of a wrong clock. It is not waited for: whoever asks again then
+        // may have seen for long enough that nobody comes.
+        Some(left.min(skew.saturating_mul(2).saturating_add(MAX_GRACE)).saturating_sub(self.lost()))
     }
 
     /// By how much less this caller leaves the lock to those ahead, because others have taken it meanwhile.
@@ -259,7 +255,8 @@ mod tests {
     #[test]
     fn a_released_lock_is_anybodys_soon_whatever_the_clock_of_its_last_holder_says() {
         let now = Now { wall: WallClock { millis: 1_000_000, ..WallClock::default() }, ..Now::default() };
-        let left = |ends_at_ms| deserted_in(&now, &Record { ends_at_ms, ..held() }, &ClockBounds::default());
+        let waiter = Waiter::default();
+        let left = |ends_at_ms| waiter.deserted_in(&now, &Record { ends_at_ms, ..held() }, &ClockBounds::default());
         let millis = |millis| Some(Duration::from_millis(millis));
         assert_eq!([left(None), left(Some(u64::MAX)), left(Some(9_000_000))], [None, millis(7_500), millis(7_500)]);
         assert_eq!([left(Some(999_999)), left(Some(500_000))], [millis(5_500), Some(Duration::ZERO)]);
