@@ -153,9 +153,10 @@ struct Exchange {
 }
 
 impl Driven {
-    async fn answer_to(&mut self, sent: Sent) -> (Instants, Answer) {
+    async fn answer_to<T>(&mut self, sent: Sent, reply: fn(Answer) -> Reply<T>) -> (Instants, Reply<T>) {
         self.exchange().sent = Some(sent);
-        poll_fn(|_| self.exchange().answer.take().map_or(Poll::Pending, Poll::Ready)).await
+        let (after, answer) = poll_fn(|_| self.exchange().answer.take().map_or(Poll::Pending, Poll::Ready)).await;
+        (after, reply(answer))
     }
 
     fn exchange(&self) -> MutexGuard<'_, Exchange> {
@@ -174,23 +175,19 @@ impl Port for Driven {
     }
 
     async fn write(&mut self, _: &Now, request: Request) -> (Instants, Reply<Written>) {
-        let (after, answer) = self.answer_to(Sent::Write(request)).await;
-        (after, answer.written())
+        self.answer_to(Sent::Write(request), Answer::written).await
     }
 
     async fn transact(&mut self, _: &Now, requests: Vec<Request>) -> (Instants, Reply<Transacted>) {
-        let (after, answer) = self.answer_to(Sent::Transaction(requests)).await;
-        (after, answer.transacted())
+        self.answer_to(Sent::Transaction(requests), Answer::transacted).await
     }
 
     async fn read(&mut self, _: &Now, key: LockKey) -> (Instants, Reply<Option<Item>>) {
-        let (after, answer) = self.answer_to(Sent::Read(key)).await;
-        (after, answer.read())
+        self.answer_to(Sent::Read(key), Answer::read).await
     }
 
     async fn read_all(&mut self, _: &Now, keys: Vec<LockKey>) -> (Instants, Reply<Vec<RowRead>>) {
-        let (after, answer) = self.answer_to(Sent::ReadAll(keys)).await;
-        (after, answer.read_all())
+        self.answer_to(Sent::ReadAll(keys), Answer::read_all).await
     }
 
     async fn sleep(&mut self, _: &Now, pause: Duration) {

@@ -318,10 +318,8 @@ impl AcquiringOne<'_> {
 
 /// Draws a number below this one.
 fn drawn(port: &mut impl Port, below: usize) -> usize {
-    let [a, b, c, d, e, f, g, h, ..] = port.random();
-    let number = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
     // The bias is far too small to matter.
-    usize::try_from(number % below.max(1) as u64).unwrap_or_default()
+    usize::try_from(port.random_u64() % below.max(1) as u64).unwrap_or_default()
 }
 
 /// Draws the places of a look.
