@@ -45,7 +45,7 @@ pub trait Port: Send {
     /// Waits for this long.
     fn sleep(&mut self, now: &Now, pause: Duration) -> impl Future<Output = ()> + Send;
 
-    /// Draws the random part of a stamp.
+    /// Draws a random number, such as the random part of a stamp.
     fn random_u64(&mut self) -> u64 {
         u128::from_le_bytes(self.random()) as u64
     }

@@ -77,8 +77,7 @@ pub async fn release(
 ) -> Result<Released, Failure> {
     let up_to = Version { stamp: holding.seen, ..holding.newest };
     let scope = Scope::Mine { up_to, token: Some(holding.token) };
-    let holder = Whose::Holder { holding, or_later_grant_of_owner: options.or_later_grant_of_owner };
-    let mut releasing = Releasing::new(settings, &holding.key, holder, options);
+    let mut releasing = Releasing::new(settings, &holding.key, Whose::Holder(holding), options);
     releasing.newest = Some(holding.newest.stamp);
     releasing.keep = holding.keep;
     releasing.until_released(port, scope).await
@@ -105,7 +104,7 @@ pub async fn release_workflow(
 /// Whose grant the call releases.
 enum Whose<'a> {
     /// The grant of a held lock.
-    Holder { holding: &'a Holding, or_later_grant_of_owner: bool },
+    Holder(&'a Holding),
     /// Any grant that this workflow holds, unless its owner is spared.
     Workflow { name: &'a str, is_spared: Box<dyn Fn(&str) -> bool + Send + 'a> },
 }
@@ -118,24 +117,6 @@ enum Meaning {
     Lost,
     /// The grant is still on the row, and is released with this scope.
     Ours(Scope),
-}
-
-impl Whose<'_> {
-    /// What the row means, given that it is a lock record. `wrote` is the scope of the last release without a response.
-    fn meaning(&self, record: &Record, wrote: Option<&Scope>) -> Meaning {
-        match self {
-            Whose::Holder { holding, or_later_grant_of_owner } => of_holder(holding, *or_later_grant_of_owner, record),
-            Whose::Workflow { name, is_spared } => {
-                if record.believable_workflow() == Some(*name) && !is_spared(&record.owner) {
-                    let workflow = Some((*name).to_owned());
-                    return Meaning::Ours(Scope::Exactly { version: record.version.clone(), workflow });
-                }
-                // The row shows our own release, whose response was lost.
-                let aimed_at = matches!(wrote, Some(Scope::Exactly { version, .. }) if *version == record.version);
-                if aimed_at && record.released { Meaning::Free } else { Meaning::Gone }
-            }
-        }
-    }
 }
 
 fn of_holder(holding: &Holding, or_later_grant_of_owner: bool, record: &Record) -> Meaning {
@@ -251,7 +232,7 @@ impl<'a> Releasing<'a> {
         if let Some(version) = record.own_version {
             self.newest = self.newest.max(Some(version.stamp));
         }
-        Ok(match self.whose.meaning(&record, self.wrote.as_ref()) {
+        Ok(match self.meaning(&record) {
             Meaning::Free => Decision::Ended(self.released(record.believable_line())),
             Meaning::Gone => Decision::Ended(self.gone()),
             Meaning::Lost => Decision::Ended(Released::Lost),
@@ -262,9 +243,26 @@ impl<'a> Releasing<'a> {
         })
     }
 
+    /// What the row means, given that it is a lock record.
+    fn meaning(&self, record: &Record) -> Meaning {
+        match &self.whose {
+            Whose::Holder(holding) => of_holder(holding, self.options.or_later_grant_of_owner, record),
+            Whose::Workflow { name, is_spared } => {
+                if record.believable_workflow() == Some(*name) && !is_spared(&record.owner) {
+                    let workflow = Some((*name).to_owned());
+                    return Meaning::Ours(Scope::Exactly { version: record.version.clone(), workflow });
+                }
+                // The row shows our own release, whose response was lost.
+                let aimed_at =
+                    matches!(&self.wrote, Some(Scope::Exactly { version, .. }) if *version == record.version);
+                if aimed_at && record.released { Meaning::Free } else { Meaning::Gone }
+            }
+        }
+    }
+
     /// The result when the row no longer has this grant.
     fn gone(&self) -> Released {
-        let was_held = matches!(self.whose, Whose::Holder { .. });
+        let was_held = matches!(self.whose, Whose::Holder(_));
         if was_held && !self.call.is_unknown() { Released::Lost } else { Released::AlreadyGone }
     }
 }

@@ -159,8 +159,8 @@ pub(crate) const EDITS: &[Edit] = &[
     Edit {
         name: "ReleaseOnOwnerOnly",
         file: "release.rs",
-        find: "or_later_grant_of_owner: options.or_later_grant_of_owner };",
-        put: "or_later_grant_of_owner: options.or_later_grant_of_owner || MISTAKEN };",
+        find: "of_holder(holding, self.options.or_later_grant_of_owner, record)",
+        put: "of_holder(holding, self.options.or_later_grant_of_owner || MISTAKEN, record)",
     },
     Edit {
         name: "CountersInsteadOfStamps",
