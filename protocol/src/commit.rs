@@ -52,7 +52,7 @@ use super::value::Item;
 use super::version::{Stamp, Version};
 use std::time::Duration;
 
-/// Applies the caller's writes, and ends with the locks as `ending` says.
+/// Applies the caller's writes together with what `ending` does with the locks.
 pub async fn commit(
     port: &mut impl Port,
     settings: &Settings,
