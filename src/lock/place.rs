@@ -23,8 +23,7 @@ use tracing::field::Empty;
 #[derive(Clone, Debug)]
 pub struct Semaphore<'a> {
     engine: &'a Arc<Engine>,
-    name: LockKey,
-    places: u32,
+    places: Places,
 }
 
 impl<'a> Semaphore<'a> {
@@ -32,7 +31,7 @@ impl<'a> Semaphore<'a> {
     pub const MAX_PLACES: u32 = 1000;
 
     pub(crate) fn new(engine: &'a Arc<Engine>, name: LockKey, places: u32) -> Self {
-        Self { engine, name, places }
+        Self { engine, places: Places { name, count: places } }
     }
 
     /// Acquires a place. Waits while all are held.
@@ -53,7 +52,7 @@ impl<'a> Semaphore<'a> {
     /// # Cancel safety
     /// If the future is dropped, a place may have been acquired. It is then free when its lease ends.
     pub fn acquire(&self) -> AcquirePlace<'a> {
-        AcquirePlace::new(self.engine, self.places(), self.name.clone())
+        AcquirePlace::new(self.engine, self.places.clone())
     }
 
     /// Reads all places. `None` where there is no row, because nobody ever held the place.
@@ -67,26 +66,22 @@ impl<'a> Semaphore<'a> {
     /// # Cancel safety
     /// It is cancel safe, because it changes nothing.
     pub async fn peek(&self) -> Result<Vec<Option<PeekedLock>>, Error> {
-        let places = self.places();
-        check_places(self.engine, &self.name, &places)?;
+        let places = &self.places;
+        check_places(self.engine, places)?;
         let keys: Vec<LockKey> = (0..places.count()).map(|place| places.key(place)).collect();
-        let span = operation_span!("lock_peek_all", name = %self.name);
+        let span = operation_span!("lock_peek_all", name = %places.name);
         let call = async |port: &mut EnginePort<'_>| protocol::peek_all(port, &self.engine.settings, &keys).await;
-        let records = self.engine.run_alone(&span, ("peek", Operation::Read, &self.name), call, |_| "read").await?;
+        let records = self.engine.run_alone(&span, ("peek", Operation::Read, &places.name), call, |_| "read").await?;
         Ok(records.into_iter().map(|record| record.map(PeekedLock::from)).collect())
-    }
-
-    fn places(&self) -> Places {
-        Places::Numbered { name: self.name.clone(), count: self.places }
     }
 }
 
-fn check_places(engine: &Engine, name: &LockKey, places: &Places) -> Result<(), Error> {
+fn check_places(engine: &Engine, places: &Places) -> Result<(), Error> {
     let (count, most) = (places.count(), Semaphore::MAX_PLACES as usize);
     if count == 0 || count > most {
         return Err(Invalid::new(format!(
             "the semaphore {} needs 1 to {most} places, but {count} were given: give a number in between",
-            Named(name)
+            Named(&places.name)
         ))
         .into());
     }
@@ -100,16 +95,14 @@ fn check_places(engine: &Engine, name: &LockKey, places: &Places) -> Result<(), 
 pub struct AcquirePlace<'a> {
     engine: &'a Arc<Engine>,
     places: Places,
-    /// Of the semaphore.
-    name: LockKey,
     observations: Vec<(LockKey, Observation)>,
     request: Acquire<'a>,
 }
 
 impl<'a> AcquirePlace<'a> {
-    pub(crate) fn new(engine: &'a Arc<Engine>, places: Places, name: LockKey) -> Self {
+    fn new(engine: &'a Arc<Engine>, places: Places) -> Self {
         let request = Acquire::new(engine, places.key(0));
-        Self { engine, places, name, observations: Vec::new(), request }
+        Self { engine, places, observations: Vec::new(), request }
     }
 
     /// Sets the budget of the work that the place is for, as [`within`](crate::Acquire::within) does for a lock.
@@ -147,7 +140,7 @@ impl<'a> AcquirePlace<'a> {
     fn wanted(&self) -> WantedPlace {
         let place_of = |key: &LockKey| (0..self.places.count()).find(|place| self.places.key(*place) == *key);
         WantedPlace {
-            first: self.engine.given_back.pop(&self.name),
+            first: self.engine.given_back.pop(&self.places.name),
             observations: self
                 .observations
                 .iter()
@@ -172,16 +165,16 @@ impl<'a> AcquirePlace<'a> {
     async fn or_full(self) -> Result<Lock, Error> {
         // Fails first if it cannot wait, before it checks the other settings.
         self.request.terms.wait(&[&self.places.key(0)])?;
-        let (name, places) = (self.name.clone(), self.places.count());
+        let places = self.places.clone();
         match self.acquire(true).await? {
             Tried::Granted(lock) => Ok(lock),
-            Tried::Refused(refusals) => Err(full(&name, places, refusals)),
+            Tried::Refused(refusals) => Err(full(&places, refusals)),
         }
     }
 
     async fn acquire(mut self, waits: bool) -> Result<Tried<Lock, Vec<Refusal>>, Error> {
-        check_places(self.engine, &self.name, &self.places)?;
-        let of = self.name.clone();
+        check_places(self.engine, &self.places)?;
+        let of = self.places.name.clone();
         let (options, deadline) = self.request.prepared(waits)?;
         let span = operation_span!(
             "lock_acquire_one_of", name = %of, places = self.places.count(), owner = options.owner, token = Empty
@@ -193,7 +186,7 @@ impl<'a> AcquirePlace<'a> {
         let tried = match result {
             Ok(AcquiredPlace::Granted { place, holding, data, renew_first }) => {
                 let lock = self.request.guarded(holding, data, renew_first, &span).await;
-                let place = Place { number: place, semaphore: self.name.clone() };
+                let place = Place { number: place, semaphore: of.clone() };
                 lock.map(|lock| Tried::Granted(Lock { place: Some(place), ..lock }))
             }
             Ok(AcquiredPlace::Full(holders)) => {
@@ -244,12 +237,12 @@ impl fmt::Debug for AcquirePlace<'_> {
 }
 
 /// Of a call that needs a place, and found none that it can have.
-fn full(name: &LockKey, places: usize, refusals: Vec<Refusal>) -> Error {
+fn full(places: &Places, refusals: Vec<Refusal>) -> Error {
     // When a frozen one can be had, nobody knows.
     let soonest = |(_, one): &(usize, &Refusal)| (one.freeze_reason.is_some(), one.retry_after);
     let first = refusals.iter().enumerate().min_by_key(soonest).map_or(0, |(index, _)| index);
     let held = refusals.len();
-    let name = Named(name);
+    let (name, places) = (Named(&places.name), places.count());
     let what = if held == places {
         format!("the semaphore {name} is full: all of its {places} places are held")
     } else {

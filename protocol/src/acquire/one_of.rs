@@ -46,32 +46,22 @@ const SAMPLE: usize = 5;
 /// How often the release of a place of unknown outcome is sent.
 const MAX_RELEASES: u32 = 3;
 
-/// The places of which one is wanted.
+/// The places of a semaphore: `name/0` to `name/{count - 1}`.
 #[derive(Clone, Debug)]
-pub enum Places {
-    /// Locks with names of their own, none of them twice.
-    Named(Vec<LockKey>),
-    /// `name/0` to `name/{count - 1}`.
-    Numbered { name: LockKey, count: u32 },
+pub struct Places {
+    pub name: LockKey,
+    pub count: u32,
 }
 
 impl Places {
     /// How many there are.
     pub fn count(&self) -> usize {
-        match self {
-            Places::Named(keys) => keys.len(),
-            Places::Numbered { count, .. } => *count as usize,
-        }
+        self.count as usize
     }
 
-    /// The key of the place at this position.
+    /// The key of this place.
     pub fn key(&self, place: usize) -> LockKey {
-        match self {
-            Places::Named(keys) => keys.get(place).cloned().unwrap_or_else(|| LockKey::new(String::new(), None)),
-            Places::Numbered { name, .. } => {
-                LockKey::new(format!("{}/{place}", name.key()), name.sort_key().map(str::to_owned))
-            }
-        }
+        LockKey::new(format!("{}/{place}", self.name.key()), self.name.sort_key().map(str::to_owned))
     }
 }
 

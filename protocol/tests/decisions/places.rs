@@ -27,17 +27,13 @@ pub(crate) fn cases() -> Vec<Case> {
             },
         )
     };
-    let wanted = |count, first| WantedPlace {
-        places: Places::Numbered { name: "gate".into(), count },
-        first,
-        observations: Vec::new(),
-    };
+    let wanted =
+        |count, first| WantedPlace { places: Places { name: "gate".into(), count }, first, observations: Vec::new() };
     let of = |name, options, script| with(name, options, wanted(3, Some(1)), script);
     let observed = |place| WantedPlace {
         observations: vec![(place, has_observed(&Row::held(), 21_000).observation.unwrap())],
         ..wanted(3, Some(1))
     };
-    let named = WantedPlace { places: Places::Named(vec!["left".into(), "right".into()]), ..wanted(2, Some(0)) };
     let all = |rows: [Row; 3]| Are(rows.map(Some).to_vec());
     let held = Row::held;
     let one_free = || all([held(), Row::free(), held()]);
@@ -49,9 +45,9 @@ pub(crate) fn cases() -> Vec<Case> {
         with("a place, and none comes first", options(), wanted(3, None), says([Applied])),
         with("a place that comes first no more", options(), wanted(3, Some(3)), says([Applied])),
         with(
-            "places with names",
+            "the second of two places",
             options(),
-            named,
+            wanted(2, Some(0)),
             says([Refused(held()), Are(vec![Some(held()), Some(Row::free())]), Applied]),
         ),
         with(

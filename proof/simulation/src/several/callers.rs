@@ -175,7 +175,7 @@ impl Me {
             (count, state.rng.bool().then(|| state.rng.usize(..count)))
         });
         let began = self.begin();
-        let places = Places::Numbered { name: LockKey::from("p"), count: u32::try_from(count).unwrap_or_default() };
+        let places = Places { name: LockKey::from("p"), count: u32::try_from(count).unwrap_or_default() };
         let keys: Vec<LockKey> = (0..count).map(|place| places.key(place)).collect();
         let reclaim =
             if again || self.with(|state| state.rng.u8(..4) == 0) { Reclaim::SameOwner } else { Reclaim::Nobody };
@@ -442,11 +442,8 @@ impl Me {
         let owner = self.owner();
         self.wire.begin(Duration::from_secs(60), Duration::from_secs(60));
         let began = self.with(|state| state.now);
-        let wanted = WantedPlace {
-            places: Places::Numbered { name: LockKey::from("p"), count },
-            first: None,
-            observations: Vec::new(),
-        };
+        let wanted =
+            WantedPlace { places: Places { name: LockKey::from("p"), count }, first: None, observations: Vec::new() };
         let options = self.alone(LockKey::from("p"), owner);
         let acquired = acquire_one_of(&mut self.wire, &self.settings, options, wanted).await;
         self.took(began, matches!(acquired, Ok(AcquiredPlace::Granted { .. })), "a place");
