@@ -26,8 +26,8 @@ fn the_real_sdk_and_a_dynamodb_engine_give_the_same_run() {
 }
 
 #[test]
-fn a_thousand_seeds_keep_all_promises_and_rare_events_happen() {
-    let Summary { seeds, counts, violations, .. } = batch(1_000);
+fn two_thousand_seeds_keep_all_promises_and_rare_events_happen() {
+    let Summary { seeds, counts, violations, .. } = batch(2_000);
     assert!(violations.is_empty(), "{violations:?}");
     assert!(counts.grants / seeds >= 10, "{} grants", counts.grants);
     // `cargo sim` checks all of the counts, in more seeds.
