@@ -45,7 +45,7 @@ impl Grant {
 
 impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.simple())
+        self.0.simple().fmt(f)
     }
 }
 
@@ -58,9 +58,15 @@ pub struct Stamp {
 }
 
 /// The 28 hexadecimal digits at the end of a version: 12 of the time, 16 random ones.
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:012x}{:016x}", self.millis, self.random)
+    }
+}
+
 impl From<Stamp> for String {
     fn from(stamp: Stamp) -> Self {
-        format!("{:012x}{:016x}", stamp.millis, stamp.random)
+        stamp.to_string()
     }
 }
 
@@ -122,7 +128,7 @@ impl Version {
 
     /// The version as it stands on the row.
     pub fn text(self) -> String {
-        format!("{OURS}{}-{}", self.grant, String::from(self.stamp))
+        self.to_string()
     }
 
     /// The version of the settled record that this grant writes. It is not the version of a lock.
@@ -142,7 +148,7 @@ pub(super) fn before_settled(settled: &str) -> Option<String> {
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text())
+        write!(f, "{OURS}{}-{}", self.grant, self.stamp)
     }
 }
 
