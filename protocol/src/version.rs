@@ -29,17 +29,22 @@ impl Grant {
 
     /// The lower bound of all versions of this grant, for `BETWEEN`.
     pub fn first_version(self) -> String {
-        format!("{OURS}{self}-0")
+        self.with(OURS, "0")
     }
 
     /// An upper bound of all versions of this grant. Stamps are hexadecimal digits, which sort before `g`.
     pub fn last_version(self) -> String {
-        format!("{OURS}{self}-g")
+        self.with(OURS, "g")
     }
 
     /// What the version of a record begins with that this grant has settled.
     pub(super) fn settled_versions(self) -> String {
-        format!("{SETTLED}{self}-")
+        self.with(SETTLED, "")
+    }
+
+    fn with(self, prefix: &str, stamp: &str) -> String {
+        let mut digits = Uuid::encode_buffer();
+        [prefix, self.0.simple().encode_lower(&mut digits), "-", stamp].concat()
     }
 }
 
