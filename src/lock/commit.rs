@@ -72,6 +72,9 @@ impl<'a> Commit<'a> {
 impl HeldLocks {
     /// Applies the writes and renews all locks in one transaction.
     pub(super) async fn commit(&mut self, writes: &[TransactWriteItem], data: DataChange) -> Result<(), Error> {
+        if self.is_lost() {
+            return self.unless_lost(Ok(())).await;
+        }
         self.check_commit(writes, &data)?;
         // No renewal shortens a lease, so each lock keeps its own.
         let lease = self.holds().map(|hold| hold.holding.lease.duration()).min().unwrap_or_default();

@@ -118,8 +118,12 @@ impl HeldLocks {
         Error::lost(&self.lost())
     }
 
+    /// The error of lost locks names also those of the others that could not be given back.
     pub(super) fn check_not_lost(&self) -> Result<(), Error> {
-        if self.is_lost() { Err(self.lost_error()) } else { Ok(()) }
+        if !self.is_lost() {
+            return Ok(());
+        }
+        Err(self.lost_error().and_may_be_held(&self.left.iter().flatten().collect::<Vec<_>>()))
     }
 
     /// Ends the guard without a release. A lock that is lost stays so.

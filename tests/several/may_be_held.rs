@@ -115,6 +115,22 @@ async fn an_unknown_outcome_of_one_lock_says_more_than_a_throttled_request_of_an
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_asked_of_a_set_that_was_found_lost_names_those_that_could_not_be_given_back() {
+    let table = Table::new();
+    let process = table.process();
+    let mut set = acquired(&process.locks("me"), ["a", "b", "c"]).await;
+    sleep(secs(100)).await;
+    granted(table.process().locks("other").acquire("b").lease(secs(60)).try_once()).await.save();
+    process.next_of("a", [vec![Fault::None], vec![Fault::BlackHole; 40]].concat());
+    assert!(set.checkpoint().await.unwrap_err().is_lost());
+
+    for error in [set.commit([]).await.unwrap_err(), set.condition_checks().unwrap_err()] {
+        assert!(error.is_lost(), "{error}");
+        assert_eq!(may_be_held(&error), ["a"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn when_a_lock_is_lost_those_that_could_not_be_given_back_are_named() {
     for is_resumed in [false, true] {
         let table = Table::new();
