@@ -319,8 +319,9 @@ impl LockClient {
     /// ```
     ///
     /// The number of places is the caller's, and nothing stores it. A larger number counts at once. With a smaller one the
-    /// callers that hold higher places end by themselves. Callers that still know the larger one are kept out by a
-    /// [freeze](crate::operator::Operator::freeze) of the places that are too many, whose keys are `name/0`, `name/1` and so on. Waiting callers are not served in order. Sends no request.
+    /// callers that hold higher places end by themselves. To keep out callers that still know the larger one,
+    /// [freeze](crate::operator::Operator::freeze) the places that are too many: their keys are `name/0`, `name/1` and so on.
+    /// Waiting callers are not served in order. Sends no request.
     pub fn semaphore(&self, name: impl Into<LockKey>, places: u32) -> Semaphore<'_> {
         Semaphore::new(&self.engine, self.row_of(name), places)
     }
