@@ -36,7 +36,8 @@ pub struct Acquire<'a> {
 }
 
 /// A reclaim of a saved lock before it is awaited. Await it to get a [`Lock`]. The owner, the workflow and the [additional
-/// attributes](Acquire::attribute) stay those of the grant that is reclaimed. See [`LockClient::reclaim`](crate::LockClient::reclaim) for errors, requests and cancel safety.
+/// attributes](Acquire::attribute) stay those of the grant that is reclaimed. See [`LockClient::reclaim`](crate::LockClient::reclaim) for
+/// errors, requests and cancel safety.
 #[must_use = "a reclaim does nothing until it is awaited"]
 #[derive(Debug)]
 pub struct Reclaim<'a>(Acquire<'a>);

@@ -98,8 +98,8 @@ impl Lock {
     }
 
     /// The number of the place, from 0, if this is a place of a [semaphore](crate::LockClient::semaphore). It can serve as the
-    /// number of a worker or of a connection. `None` of any other lock, and after [`resume`](crate::LockClient::resume) and [`reclaim`](crate::LockClient::reclaim): its [key](Lock::key) ends with the
-    /// number too.
+    /// number of a worker or of a connection. `None` of any other lock, and after
+    /// [`resume`](crate::LockClient::resume) and [`reclaim`](crate::LockClient::reclaim): its [key](Lock::key) ends with the number too.
     ///
     /// A resource that refuses late writes keeps one fencing token **for each place**: the tokens of different places have
     /// nothing to do with each other, and one number for all would refuse living holders.
